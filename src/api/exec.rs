@@ -1,0 +1,61 @@
+//! Exec: a cell in a session.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::ApiState;
+use super::extract::{Json, Path, Tenant};
+use super::problem::{Bodied, Guarded, InSession, Making, Problem};
+use super::seconds::Seconds;
+use crate::domain::execution::{Execution, Language};
+use crate::domain::id::SessionId;
+use crate::runs::NewCell;
+
+/// Python code to run once.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExecRequest {
+    /// Python code, 1 MiB at most.
+    code: String,
+    /// How long it may run, in seconds.
+    #[schema(value_type = Option<f64>)]
+    timeout_seconds: Option<Seconds>,
+    /// Environment for this cell alone; never stored.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Standard input for this cell alone; never stored.
+    stdin: Option<String>,
+    /// Keep the files that it makes beyond the session.
+    #[serde(default)]
+    keep_files: bool,
+}
+
+impl ExecRequest {
+    fn into_cell(self) -> NewCell {
+        NewCell {
+            code: self.code,
+            language: Language::Python,
+            timeout: self.timeout_seconds.map(|seconds| seconds.0),
+            env: self.env,
+            stdin: self.stdin,
+            keep_files: self.keep_files,
+        }
+    }
+}
+
+/// Run Python in a session, when its turn has come. Variables stay for the next cell.
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/exec", tag = "sessions", request_body = ExecRequest,
+    params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 200, description = "What came of it, also when the code failed or ran out of time", body = Execution), Guarded, Bodied, InSession, Making))]
+pub(super) async fn exec(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+    Json(request): Json<ExecRequest>,
+) -> Result<axum::Json<Execution>, Problem> {
+    let execution = state.runs.exec(&tenant, id, request.into_cell()).await?;
+    Ok(axum::Json(execution))
+}

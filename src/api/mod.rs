@@ -1,0 +1,85 @@
+//! The HTTP face: every route and layer on one screen.
+
+mod download;
+mod exec;
+mod execute;
+mod extract;
+mod files;
+mod guard;
+mod health;
+mod interpret;
+mod list;
+mod openapi;
+mod problem;
+mod providers;
+mod runs;
+mod seconds;
+mod sessions;
+mod state;
+mod trace;
+
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+use axum::{Router, middleware};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use state::ApiState;
+
+use problem::Problem;
+
+/// All routes with their documentation.
+fn documented() -> OpenApiRouter<ApiState> {
+    let json = OpenApiRouter::new()
+        .routes(routes!(sessions::create_session, sessions::list_sessions))
+        .routes(routes!(sessions::get_session, sessions::delete_session))
+        .routes(routes!(exec::exec))
+        .routes(routes!(execute::execute))
+        .routes(routes!(runs::list_runs))
+        .routes(routes!(runs::get_run))
+        .routes(routes!(runs::get_run_file))
+        .routes(routes!(providers::list_providers))
+        .routes(routes!(providers::list_models))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz));
+    let streamed = OpenApiRouter::new()
+        .routes(routes!(files::put_file, files::get_file))
+        .routes(routes!(interpret::interpret))
+        .layer(DefaultBodyLimit::disable());
+    OpenApiRouter::with_openapi(openapi::Document::openapi()).merge(json).merge(streamed)
+}
+
+/// The OpenAPI document as JSON text.
+#[must_use]
+pub fn document() -> String {
+    let document = documented().split_for_parts().1;
+    let mut text = document.to_pretty_json().expect("the document has string keys");
+    text.push('\n');
+    text
+}
+
+/// The router with its layers; the first one named is the innermost.
+pub fn router(state: ApiState) -> Router {
+    let body_limit = usize::try_from(state.limits.body_bytes).unwrap_or(usize::MAX);
+    let (routes, document) = documented().split_for_parts();
+    routes
+        .layer(DefaultBodyLimit::max(body_limit))
+        .layer(middleware::from_fn_with_state(state.clone(), guard::admit))
+        .merge(openapi::pages(document))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(middleware::from_fn_with_state(state.clone(), guard::browsers))
+        .layer(CatchPanicLayer::custom(problem::panicked))
+        .layer(middleware::from_fn(trace::request))
+        .with_state(state)
+}
+
+async fn no_route(uri: Uri) -> Problem {
+    Problem::no_route(&uri)
+}
+
+async fn no_method(method: Method) -> Problem {
+    Problem::no_method(&method)
+}

@@ -1,0 +1,98 @@
+//! Runs: list, read, and the files that they made.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use time::OffsetDateTime;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use super::ApiState;
+use super::download::{self, Download};
+use super::extract::{Path, Query, Tenant};
+use super::files::file_path;
+use super::list::{List, Order, PageQuery};
+use super::problem::{Addressed, Guarded, Problem};
+use crate::domain::id::{RunId, SessionId};
+use crate::domain::list::RunFilter;
+use crate::domain::run::{Run, RunKind, RunStatus, RunSummary};
+
+/// Which runs, and which page of them.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RunsQuery {
+    /// Of this kind.
+    kind: Option<RunKind>,
+    /// With this status.
+    status: Option<RunStatus>,
+    /// In this session.
+    session_id: Option<SessionId>,
+    /// Of this provider entry.
+    provider: Option<String>,
+    /// Asked for at this time or later, RFC 3339.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    since: Option<OffsetDateTime>,
+    /// Asked for before this time, RFC 3339.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    until: Option<OffsetDateTime>,
+    /// How many at most, 20 when absent.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    after: Option<Uuid>,
+    /// The newest first when absent.
+    order: Option<Order>,
+}
+
+/// List runs without what they put out.
+#[utoipa::path(get, path = "/v1/runs", tag = "runs", params(RunsQuery),
+    responses((status = 200, description = "One page", body = List<RunSummary>), Guarded, Addressed,
+        (status = 422, description = "A part of the query is out of its range", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list_runs(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Query(query): Query<RunsQuery>,
+) -> Result<axum::Json<List<RunSummary>>, Problem> {
+    let page = PageQuery::new(query.limit, query.after, query.order).page()?;
+    let filter = RunFilter {
+        kind: query.kind,
+        status: query.status,
+        session_id: query.session_id,
+        provider: query.provider,
+        since: query.since,
+        until: query.until,
+    };
+    let runs = state.runs.list(&tenant, &filter, page).await?;
+    Ok(axum::Json(List::of(runs, page, |run| run.id.uuid())))
+}
+
+/// Read a run whole; it outlives its session.
+#[utoipa::path(get, path = "/v1/runs/{run_id}", tag = "runs", params(("run_id" = RunId, Path, description = "The run")),
+    responses((status = 200, description = "The run", body = Run), Guarded, Addressed,
+        (status = 404, description = "There is no such run", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get_run(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<RunId>,
+) -> Result<axum::Json<Run>, Problem> {
+    Ok(axum::Json(state.runs.get(&tenant, id).await?))
+}
+
+/// Get a file that a run made; it outlives its session.
+#[utoipa::path(get, path = "/v1/runs/{run_id}/files/{*path}", tag = "runs",
+    params(("run_id" = RunId, Path, description = "The run"), ("path" = String, Path, description = "Relative to the files folder")),
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"), Guarded, Addressed,
+        (status = 404, description = "There is no such run, or no such file of it", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get_run_file(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path((id, path)): Path<(RunId, String)>,
+) -> Result<Response, Problem> {
+    let path = file_path(path)?;
+    let (file, content) = state.runs.file(&tenant, id, path.as_str()).await?;
+    Ok(download::response(
+        Download { name: path.name(), mime: &file.mime, size_bytes: file.size_bytes },
+        content,
+    ))
+}

@@ -1,0 +1,111 @@
+//! Sessions: create, list, read, end.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderName, StatusCode, header};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::ApiState;
+use super::extract::{Json, Path, Query, Tenant};
+use super::list::{List, PageQuery};
+use super::problem::{Addressed, Bodied, Guarded, Making, Problem};
+use super::seconds::Seconds;
+use crate::domain::id::SessionId;
+use crate::domain::limits::LimitsRequest;
+use crate::domain::session::{EndReason, Session};
+use crate::sessions::NewSession;
+use axum::extract::State;
+
+/// What a session should be; all is optional.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateSessionRequest {
+    /// The provider entry; the default one when absent.
+    provider: Option<String>,
+    /// Packages that must be there.
+    #[serde(default)]
+    packages: Vec<String>,
+    /// Environment of all its cells; kept in memory only.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Lower limits than the configured ones.
+    #[serde(default)]
+    limits: LimitsRequest,
+    /// How long it lives, in seconds.
+    #[schema(value_type = Option<f64>)]
+    lifetime_seconds: Option<Seconds>,
+    /// How long it may lie unused, in seconds.
+    #[schema(value_type = Option<f64>)]
+    idle_seconds: Option<Seconds>,
+    /// What the caller notes.
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+}
+
+impl CreateSessionRequest {
+    fn into_new(self) -> NewSession {
+        NewSession {
+            provider: self.provider,
+            packages: self.packages,
+            env: self.env,
+            limits: self.limits,
+            lifetime: self.lifetime_seconds.map(|seconds| seconds.0),
+            idle: self.idle_seconds.map(|seconds| seconds.0),
+            metadata: self.metadata,
+        }
+    }
+}
+
+/// Create a session: a sandbox with files and state.
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = CreateSessionRequest,
+    responses((status = 201, description = "The session, ready for its first cell", body = Session, headers(("Location" = String, description = "Where the session is"))), Guarded, Bodied, Making,
+        (status = 409, description = "The provider cannot do what was asked", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn create_session(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Json(request): Json<CreateSessionRequest>,
+) -> Result<(StatusCode, [(HeaderName, String); 1], axum::Json<Session>), Problem> {
+    let session = state.runs.create_session(&tenant, request.into_new()).await?;
+    let location = format!("/v1/sessions/{}", session.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], axum::Json(session)))
+}
+
+/// List sessions, ended ones included.
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(PageQuery),
+    responses((status = 200, description = "One page", body = List<Session>), Guarded, Addressed,
+        (status = 422, description = "A part of the query is out of its range", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list_sessions(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Query(query): Query<PageQuery>,
+) -> Result<axum::Json<List<Session>>, Problem> {
+    let page = query.page()?;
+    let sessions = state.sessions.list(&tenant, page).await?;
+    Ok(axum::Json(List::of(sessions, page, |session| session.id.uuid())))
+}
+
+/// Read a session, also one that has ended.
+#[utoipa::path(get, path = "/v1/sessions/{session_id}", tag = "sessions", params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 200, description = "The session", body = Session), Guarded, Addressed,
+        (status = 404, description = "There is no such session", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get_session(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+) -> Result<axum::Json<Session>, Problem> {
+    Ok(axum::Json(state.sessions.get(&tenant, id).await?))
+}
+
+/// End a session at once, busy or not. Ending it again changes nothing.
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}", tag = "sessions", params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 204, description = "It has ended"), Guarded, Addressed,
+        (status = 404, description = "There is no such session", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn delete_session(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+) -> Result<StatusCode, Problem> {
+    state.sessions.end(&tenant, id, EndReason::Deleted).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,64 @@
+//! An id and a log line for each request.
+
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::domain::id::ExecutionId;
+
+const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_CHARACTERS: usize = 64;
+
+tokio::task_local! {
+    static REQUEST_ID: String;
+}
+
+/// The id of the request that is being answered; empty outside of one.
+pub(super) fn request_id() -> String {
+    REQUEST_ID.try_with(Clone::clone).unwrap_or_default()
+}
+
+/// Takes the caller's id where it is safe to repeat, else makes one; returns and logs it.
+pub(super) async fn request(request: Request, next: Next) -> Response {
+    let given = request.headers().get(&HEADER).and_then(|value| value.to_str().ok());
+    let id = given
+        .filter(|id| is_safe(id))
+        .map_or_else(|| ExecutionId::new().to_string(), str::to_owned);
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let started = Instant::now();
+    let mut response = REQUEST_ID.scope(id.clone(), next.run(request)).await;
+    tracing::info!(
+        request_id = id,
+        %method,
+        route = route.as_deref().unwrap_or("-"),
+        status = response.status().as_u16(),
+        duration_ms = started.elapsed().as_secs_f64() * 1000.0,
+        "answered"
+    );
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(HEADER, value);
+    }
+    response
+}
+
+fn is_safe(id: &str) -> bool {
+    let safe = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=MAX_CHARACTERS).contains(&id.len()) && id.bytes().all(safe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ids_that_are_safe_to_repeat_are_taken() {
+        assert!(is_safe("a-B_3.x"));
+        for id in ["", "a b", "a\n", "é", &"x".repeat(65)] {
+            assert!(!is_safe(id), "{id:?}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Opens what the settings name, serves until told to stop, and drains.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::{Access, AccessError};
+use crate::api::{self, ApiState};
+use crate::config::Settings;
+use crate::llm::LlmError;
+use crate::llm::connect::Models;
+use crate::runs::Runs;
+use crate::sandbox::local::user::{UserError, give_up_root};
+use crate::sandbox::{SandboxError, connect};
+use crate::sessions::Sessions;
+use crate::store::{self, StoreError};
+use crate::telemetry;
+
+/// How long answers may take to leave once all work is over.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// Why the service does not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The log filter cannot be read.
+    #[error("the setting log cannot be read")]
+    LogFilter(#[from] tracing_subscriber::filter::ParseError),
+    /// Root could not be given up.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// A key is too weak.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// Without keys only loopback may be listened on.
+    #[error(
+        "{0} is not loopback and no API keys are set: set INTERPRETERD_API_KEYS, \
+         or --allow-anonymous if everybody who can reach it may run code"
+    )]
+    Open(SocketAddr),
+    /// The store cannot be opened.
+    #[error("the store cannot be opened")]
+    Store(#[from] StoreError),
+    /// The model is configured wrongly.
+    #[error("the model cannot be set up")]
+    Model(#[from] LlmError),
+    /// The default provider does not work.
+    #[error("the default provider does not work; `interpreterd check` says more")]
+    Provider(#[from] SandboxError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    /// The runtime, a folder or a signal cannot be set up.
+    #[error("the process cannot be set up")]
+    Process(#[from] std::io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`AppError`] when the service cannot start.
+pub fn serve(settings: &Settings) -> Result<(), AppError> {
+    telemetry::start(settings.server.log_format, &settings.server.log)?;
+    let access = admit(settings)?;
+    give_up_root(settings.server.user, &settings.server.data_dir)?;
+    runtime()?.block_on(async {
+        let listener = TcpListener::bind(settings.server.listen).await;
+        let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
+        run(settings, access, listener).await
+    })
+}
+
+/// Says what works here, what is missing and what to do. True when `serve` would start.
+///
+/// # Errors
+/// [`AppError`] when not even that can be found out.
+pub fn check(settings: &Settings) -> Result<bool, AppError> {
+    telemetry::start(settings.server.log_format, "error")?;
+    let mut report = Report { good: true };
+    report.line("keys and address", admit(settings).map(|_| settings.server.listen.to_string()));
+    let data_dir = &settings.server.data_dir;
+    let user = give_up_root(settings.server.user, data_dir).map_err(AppError::from);
+    report.line("user and data folder", user.map(|()| data_dir.display().to_string()));
+    runtime()?.block_on(async {
+        let opened = store::connect::open(data_dir).await;
+        let closed = match opened {
+            Ok(opened) => {
+                opened.store.close().await;
+                Ok("opens".to_owned())
+            }
+            Err(error) => Err(error.into()),
+        };
+        report.line("store", closed);
+        let models = Models::connect(&settings.model).map_err(AppError::from);
+        report.line("model", models.map(|models| describe(&models)));
+        let default = &settings.server.default_provider;
+        for (name, provider) in
+            connect::providers(&settings.local, &settings.guest, &settings.limits)
+        {
+            let found = provider.check().await;
+            provider.close().await;
+            let isolation = |level: &crate::domain::provider::Isolation| {
+                format!(
+                    "{}, own /proc: {}, Landlock ABI {}, memory held by {}, as user {}",
+                    level.level, level.own_proc, level.landlock_abi, level.memory_limit, level.uid
+                )
+            };
+            let found = found.map_err(AppError::from).map(|found| {
+                let python = found.python.unwrap_or_default();
+                format!(
+                    "Python {python}, {}",
+                    found.isolation.as_ref().map(isolation).unwrap_or_default()
+                )
+            });
+            let good = report.good;
+            report.line(&format!("provider {name}"), found);
+            // a provider that is not the default one may be out of order
+            report.good |= good && name != *default;
+        }
+    });
+    println!("{}", if report.good { "serve would start" } else { "serve would not start" });
+    Ok(report.good)
+}
+
+struct Report {
+    good: bool,
+}
+
+impl Report {
+    fn line(&mut self, what: &str, found: Result<String, AppError>) {
+        match found {
+            Ok(text) => println!("ok       {what}: {text}"),
+            Err(error) => {
+                self.good = false;
+                println!("missing  {what}: {}", chain(&error));
+            }
+        }
+    }
+}
+
+fn describe(models: &Models) -> String {
+    match models.list().first() {
+        Some(model) => format!("{} ({})", model.name, model.protocol),
+        None => format!("none, so interpret answers 501 ({})", LlmError::NotConfigured),
+    }
+}
+
+/// An error with its causes, for people.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn admit(settings: &Settings) -> Result<Access, AppError> {
+    let server = &settings.server;
+    let access = Access::new(&server.api_keys)?;
+    let open = !access.asks() && !server.listen.ip().is_loopback() && !server.allow_anonymous;
+    if open { Err(AppError::Open(server.listen)) } else { Ok(access) }
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Result<(), AppError> {
+    let stop = stop_signal()?;
+    let data_dir = &settings.server.data_dir;
+    let opened = store::connect::open(data_dir).await?;
+    let spool_dir = data_dir.join("spool");
+    std::fs::create_dir_all(&spool_dir)?;
+    recover(&opened).await?;
+    let sessions = Arc::new(Sessions::new(
+        connect::providers(&settings.local, &settings.guest, &settings.limits),
+        settings.server.default_provider.clone(),
+        Arc::clone(&opened.store),
+        settings.limits.clone(),
+    ));
+    sessions.check().await?;
+    let runs = Runs::new(
+        Arc::clone(&sessions),
+        opened.store,
+        opened.blobs,
+        Models::connect(&settings.model)?,
+        settings.limits.clone(),
+        spool_dir,
+    );
+    let state = ApiState {
+        runs: runs.clone(),
+        sessions: Arc::clone(&sessions),
+        access: Arc::new(access),
+        limits: Arc::new(settings.limits.clone()),
+        allowed_hosts: settings.server.allowed_hosts.clone().into(),
+    };
+    let reaping = stop.clone();
+    let reaper = tokio::spawn(async move { sessions.reap(reaping).await });
+    let address = listener.local_addr()?;
+    let answering = tokio::spawn(answer(listener, state, stop.clone()));
+    println!("interpreterd answers on http://{address}");
+    stop.cancelled().await;
+    tracing::info!("stopping");
+    runs.close(settings.server.shutdown_grace_seconds).await;
+    let _ = tokio::time::timeout(LAST_ANSWERS, answering).await;
+    let _ = reaper.await;
+    drop(opened.lock);
+    Ok(())
+}
+
+async fn answer(listener: TcpListener, state: ApiState, stop: CancellationToken) {
+    let listener = listener.tap_io(|connection| {
+        if let Err(error) = connection.set_nodelay(true) {
+            tracing::debug!(%error, "a connection keeps its delay");
+        }
+    });
+    let served = axum::serve(listener, api::router(state))
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "serving ended");
+    }
+}
+
+/// Ends what an earlier start left open, and removes files that no run speaks of.
+async fn recover(opened: &store::connect::Opened) -> Result<(), StoreError> {
+    let recovered = opened.store.recover().await?;
+    let swept = opened.blobs.sweep(opened.store.blobs_in_use().await?).await?;
+    if recovered.runs + recovered.sessions + swept > 0 {
+        tracing::warn!(
+            runs = recovered.runs,
+            sessions = recovered.sessions,
+            blobs = swept,
+            "ended what an earlier start left open"
+        );
+    }
+    Ok(())
+}
+
+/// Cancelled at the first SIGTERM or SIGINT.
+fn stop_signal() -> std::io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        told.cancel();
+    });
+    Ok(stop)
+}

@@ -1,0 +1,476 @@
+//! Every setting: by flag, by environment, by TOML file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use secrecy::{ExposeSecret, SecretString};
+
+/// The names of all environment variables of ours begin so.
+pub const ENV_PREFIX: &str = "INTERPRETERD_";
+
+/// A code interpreter for language models, as a service.
+#[derive(Debug, Parser)]
+#[command(name = "interpreterd", version, about, max_term_width = 100)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Serve HTTP until SIGTERM or SIGINT.
+    Serve(Box<Settings>),
+    /// Say what works on this machine and what is missing; exits 0 when `serve` would start.
+    Check(Box<Settings>),
+    /// The Python that cells run on.
+    #[command(subcommand)]
+    Guest(GuestAction),
+    /// Print the OpenAPI document.
+    Openapi,
+    /// Print the table of settings as Markdown.
+    Settings,
+}
+
+/// What can be done with the guest Python.
+#[derive(Debug, Subcommand)]
+pub enum GuestAction {
+    /// Install the guest Python and its packages for the provider `local`; does nothing when it is there.
+    Install(GuestSettings),
+}
+
+/// Everything that `serve` can be told.
+#[derive(Debug, Args)]
+pub struct Settings {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub server: ServerSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub limits: LimitSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub model: ModelSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub local: LocalSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub guest: GuestSettings,
+}
+
+/// Where and for whom the service answers.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub struct ServerSettings {
+    /// TOML file with settings; keys are the names of the flags with _ for -
+    #[arg(long, env = "INTERPRETERD_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Address to answer on; other than loopback only with API keys
+    #[arg(long, env = "INTERPRETERD_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Folder for database and files; used by one process at a time
+    #[arg(long, env = "INTERPRETERD_DATA_DIR", default_value = "./data")]
+    pub data_dir: PathBuf,
+    /// Keys that callers send as `Authorization: Bearer KEY`, separated by commas, 16 characters each at least; none: no key is asked for
+    #[arg(long, env = "INTERPRETERD_API_KEYS", hide_env_values = true, value_delimiter = ',')]
+    pub api_keys: Vec<SecretString>,
+    /// Answer on addresses other than loopback without keys
+    #[arg(long, env = "INTERPRETERD_ALLOW_ANONYMOUS", default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub allow_anonymous: bool,
+    /// Names besides localhost and IP addresses that the Host header may hold, separated by commas
+    #[arg(long, env = "INTERPRETERD_ALLOWED_HOSTS", value_delimiter = ',')]
+    pub allowed_hosts: Vec<String>,
+    /// User and group that `serve` becomes when it is started as root, as UID or UID:GID
+    #[arg(long, env = "INTERPRETERD_USER", default_value = "10001:10001", value_parser = user)]
+    pub user: User,
+    /// Provider entry that is taken when a request names none
+    #[arg(long, env = "INTERPRETERD_DEFAULT_PROVIDER", default_value = "local")]
+    pub default_provider: String,
+    /// How long what runs may go on after SIGTERM, in seconds
+    #[arg(long, env = "INTERPRETERD_SHUTDOWN_GRACE_SECONDS", default_value = "10", value_parser = seconds)]
+    pub shutdown_grace_seconds: Duration,
+    /// How log lines look
+    #[arg(long, env = "INTERPRETERD_LOG_FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+    /// What is logged, in the syntax of tracing's EnvFilter
+    #[arg(long, env = "INTERPRETERD_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Who the service is on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    /// Number of the user.
+    pub uid: u32,
+    /// Number of the group.
+    pub gid: u32,
+}
+
+/// Defaults of what a request may leave open, and the most that it may ask for.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitSettings {
+    /// Time for a cell, in seconds
+    #[arg(long, env = "INTERPRETERD_CELL_SECONDS", default_value = "30", value_parser = seconds)]
+    pub cell_seconds: Duration,
+    /// Most time that a request may ask for a cell, in seconds
+    #[arg(long, env = "INTERPRETERD_CELL_SECONDS_MAX", default_value = "600", value_parser = seconds)]
+    pub cell_seconds_max: Duration,
+    /// Time for an interpret as a whole, in seconds
+    #[arg(long, env = "INTERPRETERD_INTERPRET_SECONDS", default_value = "300", value_parser = seconds)]
+    pub interpret_seconds: Duration,
+    /// Most time that a request may ask for an interpret, in seconds
+    #[arg(long, env = "INTERPRETERD_INTERPRET_SECONDS_MAX", default_value = "3600", value_parser = seconds)]
+    pub interpret_seconds_max: Duration,
+    /// Lifetime of a session, in seconds
+    #[arg(long, env = "INTERPRETERD_LIFETIME_SECONDS", default_value = "600", value_parser = seconds)]
+    pub lifetime_seconds: Duration,
+    /// Longest lifetime that a request may ask for, in seconds
+    #[arg(long, env = "INTERPRETERD_LIFETIME_SECONDS_MAX", default_value = "86400", value_parser = seconds)]
+    pub lifetime_seconds_max: Duration,
+    /// Time after which an unused session ends, in seconds
+    #[arg(long, env = "INTERPRETERD_IDLE_SECONDS", default_value = "900", value_parser = seconds)]
+    pub idle_seconds: Duration,
+    /// Time for the making of a sandbox, in seconds
+    #[arg(long, env = "INTERPRETERD_CREATE_SECONDS", default_value = "60", value_parser = seconds)]
+    pub create_seconds: Duration,
+    /// Time for the end of a sandbox, in seconds
+    #[arg(long, env = "INTERPRETERD_TEARDOWN_SECONDS", default_value = "10", value_parser = seconds)]
+    pub teardown_seconds: Duration,
+    /// Time without progress after which an upload or download is given up, in seconds
+    #[arg(long, env = "INTERPRETERD_TRANSFER_SECONDS", default_value = "30", value_parser = seconds)]
+    pub transfer_seconds: Duration,
+    /// Bytes of stdout and of stderr that are kept of a cell, each
+    #[arg(long, env = "INTERPRETERD_OUTPUT_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1024..=16 << 20))]
+    pub output_bytes: u64,
+    /// Longest code, in bytes
+    #[arg(long, env = "INTERPRETERD_CODE_BYTES", default_value_t = 1 << 20)]
+    pub code_bytes: u64,
+    /// Largest JSON body, in bytes
+    #[arg(long, env = "INTERPRETERD_BODY_BYTES", default_value_t = 16 << 20)]
+    pub body_bytes: u64,
+    /// Largest file, in bytes
+    #[arg(long, env = "INTERPRETERD_FILE_BYTES", default_value_t = 512 << 20)]
+    pub file_bytes: u64,
+    /// Calls that may wait for one session
+    #[arg(long, env = "INTERPRETERD_SESSION_QUEUE", default_value_t = 32)]
+    pub session_queue: u32,
+    /// Sessions that may live at once
+    #[arg(long, env = "INTERPRETERD_MAX_SESSIONS", default_value_t = 1000)]
+    pub max_sessions: u32,
+    /// Turns of a model in an interpret
+    #[arg(long, env = "INTERPRETERD_TURNS", default_value_t = 10)]
+    pub turns: u32,
+    /// Most turns that a request may ask for
+    #[arg(long, env = "INTERPRETERD_TURNS_MAX", default_value_t = 25)]
+    pub turns_max: u32,
+}
+
+/// The language model that `interpret` asks.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelSettings {
+    /// Name of the model as its service knows it; without one, interpret answers 501
+    #[arg(long, env = "INTERPRETERD_MODEL")]
+    pub model: Option<String>,
+    /// Wire protocol that the model's service speaks
+    #[arg(long, env = "INTERPRETERD_MODEL_PROTOCOL", default_value = "openai")]
+    pub model_protocol: ModelProtocol,
+    /// Base URL of the model's service, with its version, such as http://localhost:11434/v1; else OPENAI_BASE_URL, else OpenAI's own
+    #[arg(long, env = "INTERPRETERD_MODEL_BASE_URL")]
+    pub model_base_url: Option<String>,
+    /// Key for the model's service; else OPENAI_API_KEY
+    #[arg(long, env = "INTERPRETERD_MODEL_API_KEY", hide_env_values = true)]
+    pub model_api_key: Option<SecretString>,
+    /// Conversation that the protocol `replay` plays, a JSON file
+    #[arg(long, env = "INTERPRETERD_MODEL_REPLAY_FILE")]
+    pub model_replay_file: Option<PathBuf>,
+    /// The model reads images
+    #[arg(long, env = "INTERPRETERD_MODEL_VISION", default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub model_vision: bool,
+    /// Most tokens that the model may write in a turn; unset: the service's own default
+    #[arg(long, env = "INTERPRETERD_MODEL_MAX_TOKENS")]
+    pub model_max_tokens: Option<u32>,
+    /// Time for one turn of the model, in seconds
+    #[arg(long, env = "INTERPRETERD_MODEL_SECONDS", default_value = "120", value_parser = seconds)]
+    pub model_seconds: Duration,
+}
+
+/// How a model is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModelProtocol {
+    /// Chat completions, at any base URL: OpenAI, Ollama, vLLM, llama.cpp, OpenRouter and others.
+    Openai,
+    /// Plays a recorded conversation; for tests and the demo.
+    Replay,
+}
+
+impl ModelProtocol {
+    /// The word that settings use.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Openai => "openai",
+            Self::Replay => "replay",
+        }
+    }
+}
+
+/// Sandboxes of the provider `local`: the defaults, which are also the most that a request may ask for.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Provider local")]
+pub struct LocalSettings {
+    /// Memory that each process of a session may map beyond the warm Python, in bytes
+    #[arg(long, env = "INTERPRETERD_LOCAL_MEMORY_BYTES", default_value_t = 512 << 20, value_parser = clap::value_parser!(u64).range(64 << 20..))]
+    pub local_memory_bytes: u64,
+    /// Room for a session's files, temporary ones included, in bytes; held in memory
+    #[arg(long, env = "INTERPRETERD_LOCAL_DISK_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub local_disk_bytes: u64,
+    /// Files and folders that a session may hold
+    #[arg(long, env = "INTERPRETERD_LOCAL_INODES", default_value_t = 65_536)]
+    pub local_inodes: u64,
+    /// Processes and threads of a session together
+    #[arg(long, env = "INTERPRETERD_LOCAL_PROCESSES", default_value_t = 128, value_parser = clap::value_parser!(u64).range(8..))]
+    pub local_processes: u64,
+    /// Open files of each process of a session
+    #[arg(long, env = "INTERPRETERD_LOCAL_OPEN_FILES", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(960..))]
+    pub local_open_files: u64,
+}
+
+/// The guest Python for the provider `local`.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Guest Python")]
+pub struct GuestSettings {
+    /// Folder for guest Pythons; default: /var/lib/interpreterd/guest for root, else below $XDG_DATA_HOME
+    #[arg(long, env = "INTERPRETERD_GUEST_DIR")]
+    pub guest_dir: Option<PathBuf>,
+    /// The CPython (3.11 to 3.14) that `guest install` builds on; default: the newest that the sandbox's user can read
+    #[arg(long, env = "INTERPRETERD_GUEST_PYTHON")]
+    pub guest_python: Option<PathBuf>,
+}
+
+impl GuestSettings {
+    fn fix_folder(&mut self) {
+        self.guest_dir = Some(self.folder());
+    }
+
+    /// The folder for guest Pythons.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        if let Some(folder) = &self.guest_dir {
+            return folder.clone();
+        }
+        if rustix::process::geteuid().is_root() {
+            return PathBuf::from("/var/lib/interpreterd/guest");
+        }
+        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+        std::env::var_os("XDG_DATA_HOME")
+            .map(PathBuf::from)
+            .or_else(home)
+            .unwrap_or_else(|| PathBuf::from("."))
+            .join("interpreterd/guest")
+    }
+}
+
+impl ModelSettings {
+    /// The base URL: ours, else the vendor's name for it.
+    #[must_use]
+    pub fn base_url(&self) -> Option<String> {
+        self.model_base_url.clone().or_else(|| vendor("OPENAI_BASE_URL"))
+    }
+
+    /// The key: ours, else the vendor's name for it.
+    #[must_use]
+    pub fn api_key(&self) -> Option<SecretString> {
+        let ours = self.model_api_key.clone().filter(|key| !key.expose_secret().is_empty());
+        ours.or_else(|| vendor("OPENAI_API_KEY").map(SecretString::from))
+    }
+}
+
+fn vendor(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The TOML file cannot be read.
+    #[error("cannot read the settings file {}", .0.display())]
+    Read(PathBuf, #[source] std::io::Error),
+    /// The TOML file is not TOML.
+    #[error("the settings file {} is not valid TOML", .0.display())]
+    Toml(PathBuf, #[source] Box<toml::de::Error>),
+    /// The TOML file has a key that no setting has.
+    #[error("the settings file {} has the unknown key {key}", path.display())]
+    UnknownKey {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+    /// A key of the TOML file holds a table or the like.
+    #[error("the key {key} of the settings file {} must hold a text, a number, true or false, or a list of those", path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+    },
+}
+
+/// Reads flags, environment and the TOML file; flags win over environment, environment over file.
+///
+/// # Errors
+/// [`ConfigError`] when the TOML file cannot be used. A wrong flag ends the process with clap's message.
+pub fn read() -> Result<CommandLine, ConfigError> {
+    let command = CommandLine::command();
+    let matches = command.clone().get_matches();
+    let file = matches
+        .subcommand()
+        .and_then(|(_, matches)| matches.try_get_one::<PathBuf>("config").ok().flatten().cloned());
+    let matches = match file {
+        Some(path) => with_file(command, &path)?.get_matches(),
+        None => matches,
+    };
+    let mut line = CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    // before root is given up: the default depends on who started the program
+    match &mut line.action {
+        Action::Serve(settings) | Action::Check(settings) => settings.guest.fix_folder(),
+        Action::Guest(GuestAction::Install(guest)) => guest.fix_folder(),
+        Action::Openapi | Action::Settings => {}
+    }
+    Ok(line)
+}
+
+/// The command with the file's values in place of the defaults.
+fn with_file(command: Command, path: &PathBuf) -> Result<Command, ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.clone(), error))?;
+    let table: toml::Table =
+        text.parse().map_err(|error| ConfigError::Toml(path.clone(), Box::new(error)))?;
+    let mut defaults = Vec::new();
+    for (key, value) in &table {
+        if key == "config" || !settings_args().iter().any(|arg| arg.get_id() == key.as_str()) {
+            return Err(ConfigError::UnknownKey { path: path.clone(), key: key.clone() });
+        }
+        let values = words(value)
+            .ok_or_else(|| ConfigError::Shape { path: path.clone(), key: key.clone() })?;
+        defaults.push((key.clone(), values));
+    }
+    let set = |subcommand: Command| {
+        subcommand.mut_args(|arg| {
+            match defaults.iter().find(|(key, _)| arg.get_id() == key.as_str()) {
+                Some((_, values)) => arg.default_values(values.clone()),
+                None => arg,
+            }
+        })
+    };
+    Ok(command.mut_subcommand("serve", set).mut_subcommand("check", set))
+}
+
+fn words(value: &toml::Value) -> Option<Vec<String>> {
+    match value {
+        toml::Value::String(text) => Some(vec![text.clone()]),
+        toml::Value::Integer(number) => Some(vec![number.to_string()]),
+        toml::Value::Float(number) => Some(vec![number.to_string()]),
+        toml::Value::Boolean(flag) => Some(vec![flag.to_string()]),
+        toml::Value::Array(items) => {
+            items.iter().map(words).collect::<Option<Vec<_>>>().map(|lists| lists.concat())
+        }
+        toml::Value::Datetime(_) | toml::Value::Table(_) => None,
+    }
+}
+
+fn settings_args() -> Vec<Arg> {
+    Settings::augment_args(Command::new("settings")).get_arguments().cloned().collect()
+}
+
+/// The table of all settings as Markdown.
+#[must_use]
+pub fn table() -> String {
+    let mut table =
+        String::from("| setting | environment | default | what it is |\n|---|---|---|---|\n");
+    for arg in settings_args() {
+        let flag = arg.get_long().unwrap_or_default();
+        let env = arg.get_env().map(|env| env.to_string_lossy().into_owned()).unwrap_or_default();
+        let default: Vec<_> =
+            arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let default =
+            if default.is_empty() { String::new() } else { format!("`{}`", default.join(",")) };
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        table.push_str(&format!("| `--{flag}` | `{env}` | {default} | {help} |\n"));
+    }
+    table
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is needed".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("more than 0 seconds are needed".to_owned()),
+    }
+}
+
+fn user(text: &str) -> Result<User, String> {
+    let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    match (uid.parse(), gid.parse()) {
+        (Ok(0), _) | (_, Ok(0)) => Err("the service must not stay root".to_owned()),
+        (Ok(uid), Ok(gid)) => Ok(User { uid, gid }),
+        _ => Err("a number of a user, or UID:GID, is needed".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_has_an_environment_variable_and_a_sentence() {
+        CommandLine::command().debug_assert();
+        for arg in settings_args() {
+            let env = arg.get_env().map(|env| env.to_string_lossy().into_owned());
+            let expected = format!("{ENV_PREFIX}{}", arg.get_id().as_str().to_uppercase());
+            assert_eq!(env, Some(expected));
+            assert!(arg.get_help().is_some(), "{}", arg.get_id());
+        }
+    }
+
+    #[test]
+    fn a_file_gives_defaults_and_flags_win_over_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("settings.toml");
+        std::fs::write(&path, "turns = 3\nlisten = \"127.0.0.1:1\"\nallowed_hosts = [\"a\", \"b\"]\ncell_seconds = 1.5\n")
+            .expect("written");
+        let command = with_file(CommandLine::command(), &path).expect("a good file");
+        let matches =
+            command.get_matches_from(["interpreterd", "serve", "--listen", "127.0.0.1:2"]);
+        let line = CommandLine::from_arg_matches(&matches).expect("good settings");
+        let Action::Serve(settings) = line.action else { panic!("serve") };
+        assert_eq!(settings.limits.turns, 3);
+        assert_eq!(settings.limits.cell_seconds, Duration::from_millis(1500));
+        assert_eq!(settings.server.allowed_hosts, ["a", "b"]);
+        assert_eq!(settings.server.listen.port(), 2);
+    }
+
+    #[test]
+    fn an_unknown_key_in_the_file_is_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("settings.toml");
+        std::fs::write(&path, "turn = 3\n").expect("written");
+        let error = with_file(CommandLine::command(), &path).expect_err("unknown");
+        assert!(matches!(error, ConfigError::UnknownKey { key, .. } if key == "turn"));
+    }
+}

@@ -1,0 +1,12 @@
+//! The words of the service as types: no I/O, no HTTP, no SQL.
+
+pub mod coded;
+pub mod event;
+pub mod execution;
+pub mod file;
+pub mod id;
+pub mod limits;
+pub mod list;
+pub mod provider;
+pub mod run;
+pub mod session;

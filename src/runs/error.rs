@@ -1,0 +1,105 @@
+//! How runs fail before, or instead of, giving a result.
+
+use crate::domain::coded::{Class, Code, Coded};
+use crate::domain::id::RunId;
+use crate::llm::LlmError;
+use crate::sandbox::SandboxError;
+use crate::sessions::SessionError;
+use crate::store::StoreError;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The service takes no new work.
+    #[error("the service is shutting down")]
+    ShuttingDown,
+    /// The caller went away before the code was handed over.
+    #[error("the caller went away")]
+    CallerGone,
+    /// The code is too long.
+    #[error("the code is longer than {0} bytes")]
+    CodeTooLong(u64),
+    /// A number is outside of its range.
+    #[error("{} must be more than {above} and at most {most}", field.trim_start_matches('/'))]
+    OutOfRange {
+        /// Which one, as a JSON pointer.
+        field: &'static str,
+        /// What it must be more than.
+        above: f64,
+        /// The most that is allowed.
+        most: f64,
+    },
+    /// A file of the request is too large.
+    #[error("a file is larger than {0} bytes")]
+    FileTooLarge(u64),
+    /// The content of a file could not be kept until its turn.
+    #[error("a file could not be kept")]
+    Spool(#[source] std::io::Error),
+    /// No run of this tenant has the id.
+    #[error("there is no run {0}")]
+    NotFound(RunId),
+    /// The run made no such file.
+    #[error("the run has no file named {0}")]
+    NoSuchFile(String),
+    /// The session or its sandbox failed before the code was handed over.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The store failed before the code was handed over.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no model to ask.
+    #[error(transparent)]
+    Model(#[from] LlmError),
+    /// The model failed; what happened until then is recorded.
+    #[error("{source}")]
+    ModelFailed {
+        /// The run that recorded it.
+        run_id: RunId,
+        /// What the model's service did.
+        source: LlmError,
+    },
+    /// A part of ours panicked.
+    #[error("the work ended in a panic")]
+    Panicked(#[source] tokio::task::JoinError),
+}
+
+impl From<SandboxError> for RunError {
+    fn from(error: SandboxError) -> Self {
+        Self::Session(error.into())
+    }
+}
+
+impl Coded for RunError {
+    fn code(&self) -> Code {
+        match self {
+            Self::ShuttingDown => Class::Unavailable.named("shutting_down"),
+            Self::CallerGone => Class::Unavailable.named("caller_gone"),
+            Self::CodeTooLong(_) => Class::TooLarge.named("code_too_long"),
+            Self::OutOfRange { .. } => Class::Invalid.named("out_of_range"),
+            Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
+            Self::NotFound(_) => Class::NotFound.named("run_not_found"),
+            Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
+            Self::Session(error) => error.code(),
+            Self::Store(error) => error.code(),
+            Self::Model(error) | Self::ModelFailed { source: error, .. } => error.code(),
+            Self::Spool(_) => Class::Internal.named("spool_failed"),
+            Self::Panicked(_) => Class::Internal.named("internal"),
+        }
+    }
+
+    fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::OutOfRange { field, .. } => Some(field),
+            Self::Session(error) => error.field(),
+            Self::Model(LlmError::UnknownModel(_)) => Some("/model"),
+            _ => None,
+        }
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        match self {
+            Self::ModelFailed { run_id, .. } => Some(*run_id),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! One cell in a session.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use super::record::{KeptFiles, begun, of_execution};
+use super::{Desk, RunError, Runs, in_range};
+use crate::domain::event::OutputSink;
+use crate::domain::execution::{Cell, Execution, Language};
+use crate::domain::id::{ExecutionId, RunId, SessionId, Tenant};
+use crate::domain::run::RunKind;
+use crate::sandbox::{Sandbox, SandboxError};
+use crate::sessions::lease::Lease;
+
+/// A cell as a caller asks for it.
+#[derive(Clone)]
+pub struct NewCell {
+    /// Python, or a command line.
+    pub code: String,
+    /// Which of the two.
+    pub language: Language,
+    /// How long it may run.
+    pub timeout: Option<Duration>,
+    /// Environment for this cell alone.
+    pub env: BTreeMap<String, String>,
+    /// Standard input for this cell alone.
+    pub stdin: Option<String>,
+    /// Keep the files that it makes beyond the session.
+    pub keep_files: bool,
+}
+
+impl Runs {
+    /// Runs a cell in a session, when its turn has come.
+    pub async fn exec(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        new: NewCell,
+    ) -> Result<Execution, RunError> {
+        self.desk.check_cell(&new)?;
+        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
+        self.tracked(|cancel| async move { desk.exec(&tenant, id, new, &cancel).await }).await
+    }
+}
+
+impl Desk {
+    pub(super) fn check_cell(&self, new: &NewCell) -> Result<(), RunError> {
+        self.check_code(&new.code)?;
+        in_range("/timeout_seconds", new.timeout, self.limits.cell_seconds_max)
+    }
+
+    async fn exec(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        new: NewCell,
+        cancel: &CancellationToken,
+    ) -> Result<Execution, RunError> {
+        let asked_at = OffsetDateTime::now_utc();
+        let lease = self.lease(tenant, id, cancel).await?;
+        let kind = match new.language {
+            Language::Python => RunKind::Exec,
+            Language::Shell => RunKind::Shell,
+        };
+        self.run_cell(tenant, &lease, kind, new, asked_at, cancel).await
+    }
+
+    /// The session, when its turn has come; a caller who is gone before loses nothing.
+    pub(super) async fn lease(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        cancel: &CancellationToken,
+    ) -> Result<Lease, RunError> {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(RunError::CallerGone),
+            lease = self.sessions.lease(tenant, id) => Ok(lease?),
+        }
+    }
+
+    /// Records, hands over, records again. From the hand-over on there is always an execution.
+    pub(super) async fn run_cell(
+        &self,
+        tenant: &Tenant,
+        lease: &Lease,
+        kind: RunKind,
+        new: NewCell,
+        asked_at: OffsetDateTime,
+        cancel: &CancellationToken,
+    ) -> Result<Execution, RunError> {
+        let session = lease.session();
+        let summary = begun(kind, RunId::new(), &session, asked_at);
+        self.begin(tenant, &summary).await?;
+        let cell = Cell {
+            id: ExecutionId::new(),
+            run_id: summary.id,
+            session_id: session.id,
+            code: new.code,
+            language: new.language,
+            timeout: new.timeout.unwrap_or(self.limits.cell_seconds),
+            env: new.env,
+            stdin: new.stdin,
+        };
+        let mut execution = match hand_over(lease.sandbox(), &cell, cancel).await {
+            Ok(execution) => execution,
+            Err(error) => {
+                self.finish_unstarted(tenant, summary, &error).await;
+                return Err(error.into());
+            }
+        };
+        let mut kept = KeptFiles::default();
+        if new.keep_files {
+            let paths = execution.files.iter().map(|file| file.path.clone()).collect();
+            kept = self.keep(lease.sandbox(), summary.id, paths, &[]).await;
+            execution.output_files = Some(kept.files);
+        }
+        let mut run = of_execution(summary, &execution, cancel.is_cancelled());
+        self.finish(tenant, &mut run, &kept.stored).await;
+        Ok(execution)
+    }
+}
+
+/// Runs a cell to its end. Told to stop, it interrupts the cell and still waits for its value.
+async fn hand_over(
+    sandbox: &dyn Sandbox,
+    cell: &Cell,
+    cancel: &CancellationToken,
+) -> Result<Execution, SandboxError> {
+    let sink = OutputSink::discard();
+    let mut running = std::pin::pin!(sandbox.execute(cell, &sink));
+    tokio::select! {
+        execution = &mut running => execution,
+        () = cancel.cancelled() => {
+            sandbox.interrupt().await;
+            running.await
+        }
+    }
+}

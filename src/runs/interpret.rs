@@ -1,0 +1,208 @@
+//! A question to a model that runs code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::record::{KeptFiles, begun};
+use super::spool::NewFile;
+use super::{Desk, RunError, Runs, in_range};
+use crate::domain::execution::{Failure, FailureKind};
+use crate::domain::id::{RunId, SessionId, Tenant};
+use crate::domain::provider::ProviderInfo;
+use crate::domain::run::{ResultPart, Run, RunKind, RunStatus, RunSummary};
+use crate::interpreter::{self, End, Outcome, Task, links};
+use crate::llm::{LanguageModel, LlmError};
+use crate::sessions::NewSession;
+use crate::sessions::lease::Lease;
+
+/// A question as a caller asks it.
+pub struct NewInterpret {
+    /// The question.
+    pub message: String,
+    /// Written before the model is asked.
+    pub files: Vec<NewFile>,
+    /// The session to work in; without one, a sandbox of its own that is ended afterwards.
+    pub session_id: Option<SessionId>,
+    /// What a sandbox of its own should be.
+    pub session: NewSession,
+    /// Environment of each cell.
+    pub env: BTreeMap<String, String>,
+    /// The model.
+    pub model: Option<String>,
+    /// What the caller tells the model besides.
+    pub instructions: Option<String>,
+    /// Turns of the model.
+    pub max_turns: Option<u32>,
+    /// Time for the whole.
+    pub timeout: Option<Duration>,
+    /// Give the content of small files with the answer.
+    pub include_content: bool,
+    /// What the caller notes.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Runs {
+    /// Asks the model until it answers.
+    pub async fn interpret(&self, tenant: &Tenant, new: NewInterpret) -> Result<Run, RunError> {
+        self.desk.check_interpret(&new)?;
+        let model = self.desk.models.get(new.model.as_deref())?;
+        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
+        self.tracked(
+            |cancel| async move { desk.interpret(&tenant, new, model.as_ref(), &cancel).await },
+        )
+        .await
+    }
+}
+
+impl Desk {
+    fn check_interpret(&self, new: &NewInterpret) -> Result<(), RunError> {
+        in_range("/timeout_seconds", new.timeout, self.limits.interpret_seconds_max)?;
+        match new.max_turns {
+            Some(turns) if turns == 0 || turns > self.limits.turns_max => {
+                Err(RunError::OutOfRange {
+                    field: "/max_turns",
+                    above: 0.0,
+                    most: f64::from(self.limits.turns_max),
+                })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    async fn interpret(
+        &self,
+        tenant: &Tenant,
+        new: NewInterpret,
+        model: &dyn LanguageModel,
+        cancel: &CancellationToken,
+    ) -> Result<Run, RunError> {
+        let include_content = new.include_content;
+        let (id, one_shot) = match new.session_id {
+            Some(id) => (id, false),
+            None => (self.sessions.create(tenant, new.session.clone()).await?.id, true),
+        };
+        let run = self.interpret_in(tenant, id, new, model, cancel).await;
+        if one_shot {
+            self.end_one_shot(tenant, id).await;
+        }
+        let mut run = run?;
+        if include_content {
+            self.include_content(tenant, run.summary.id, &mut run.output_files).await;
+        }
+        Ok(run)
+    }
+
+    async fn interpret_in(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        new: NewInterpret,
+        model: &dyn LanguageModel,
+        cancel: &CancellationToken,
+    ) -> Result<Run, RunError> {
+        let asked_at = OffsetDateTime::now_utc();
+        let lease = self.lease(tenant, id, cancel).await?;
+        let session = lease.session();
+        self.bring(lease.sandbox(), new.files).await?;
+        let summary = RunSummary {
+            model: Some(model.name().to_owned()),
+            message: Some(new.message.clone()),
+            metadata: new.metadata,
+            ..begun(RunKind::Interpret, RunId::new(), &session, asked_at)
+        };
+        self.begin(tenant, &summary).await?;
+        let task = Task {
+            run_id: summary.id,
+            session_id: id,
+            message: new.message,
+            instructions: new.instructions,
+            files: lease.sandbox().list_files().await.unwrap_or_default(),
+            env: new.env,
+            max_turns: new.max_turns.unwrap_or(self.limits.turns),
+            cell_timeout: self.limits.cell_seconds,
+            cell_timeout_max: self.limits.cell_seconds_max,
+            deadline: Instant::now() + new.timeout.unwrap_or(self.limits.interpret_seconds),
+        };
+        let provider = self.provider_of(&session.provider);
+        let outcome =
+            interpreter::interpret(&task, &session, &provider, model, lease.sandbox(), cancel)
+                .await;
+        let kept = self.keep_made(&lease, &summary, &outcome).await;
+        let (mut run, failed) = told(summary, outcome, &kept);
+        self.finish(tenant, &mut run, &kept.stored).await;
+        drop(lease);
+        match failed {
+            None => Ok(run),
+            Some(source) => Err(RunError::ModelFailed { run_id: run.summary.id, source }),
+        }
+    }
+
+    fn provider_of(&self, name: &str) -> ProviderInfo {
+        let mut providers = self.sessions.providers();
+        let found = providers.iter().position(|provider| provider.name == name);
+        providers.swap_remove(found.expect("a session's provider is configured"))
+    }
+
+    /// All files that the run's cells made or changed and that the answer links, under the lease.
+    async fn keep_made(&self, lease: &Lease, run: &RunSummary, outcome: &Outcome) -> KeptFiles {
+        let linked = links::linked(&outcome.text, &lease.session().files_dir);
+        let made = outcome.results.iter().flat_map(|result| &result.execution.files);
+        let mut paths: BTreeSet<String> = made.map(|file| file.path.clone()).collect();
+        paths.extend(linked.iter().map(ToString::to_string));
+        self.keep(lease.sandbox(), run.id, paths, &linked).await
+    }
+}
+
+/// The run as the outcome says it ended, and the model's fault where it was one.
+fn told(summary: RunSummary, outcome: Outcome, kept: &KeptFiles) -> (Run, Option<LlmError>) {
+    let (status, error, failure, fault) = match outcome.end {
+        End::Answered => (RunStatus::Success, None, None, None),
+        End::Cancelled => {
+            (RunStatus::Cancelled, Some("the run was cancelled".to_owned()), None, None)
+        }
+        End::Failed(failure) => {
+            (RunStatus::Error, Some(failure.message.clone()), Some(failure), None)
+        }
+        End::TimedOut => {
+            let failure =
+                failed(FailureKind::Budget, "the time for the whole run is used up".to_owned());
+            (RunStatus::Timeout, Some(failure.message.clone()), Some(failure), None)
+        }
+        End::Sandbox(error) => {
+            let failure = failed(FailureKind::SandboxLost, error.to_string());
+            (RunStatus::Error, Some(failure.message.clone()), Some(failure), None)
+        }
+        End::Model(error) => {
+            let failure = failed(FailureKind::ModelUnavailable, error.to_string());
+            (RunStatus::Error, Some(failure.message.clone()), Some(failure), Some(error))
+        }
+    };
+    let mut results = outcome.results;
+    if let Some(last) = results.last_mut() {
+        let linked = kept.files.iter().filter(|file| file.linked).cloned();
+        last.output.extend(linked.map(ResultPart::File));
+    }
+    let run = Run {
+        summary: RunSummary {
+            status,
+            error,
+            failure,
+            usage: outcome.usage,
+            turns: outcome.turns,
+            ..summary
+        },
+        text: outcome.text,
+        code_exec_results: results,
+        output_files: kept.files.clone(),
+    };
+    (run, fault)
+}
+
+fn failed(kind: FailureKind, message: String) -> Failure {
+    Failure { kind, retry_safe: false, message }
+}

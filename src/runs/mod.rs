@@ -1,0 +1,198 @@
+//! Runs: exec, execute, interpret, each recorded; read and listed again.
+
+mod error;
+mod exec;
+mod execute;
+mod interpret;
+mod kept;
+mod record;
+pub mod spool;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use error::RunError;
+pub use exec::NewCell;
+pub use execute::NewExecute;
+pub use interpret::NewInterpret;
+
+use crate::config::LimitSettings;
+use crate::domain::id::{RunId, Tenant};
+use crate::domain::list::{Page, RunFilter};
+use crate::domain::provider::{ModelInfo, ProviderInfo};
+use crate::domain::run::{Run, RunSummary};
+use crate::domain::session::Session;
+use crate::llm::connect::Models;
+use crate::sessions::{NewSession, Sessions};
+use crate::store::blobs::Blobs;
+use crate::store::{Store, StoredFile};
+
+/// How long a run may take to be recorded once it has been interrupted.
+const RECORD_LIMIT: Duration = Duration::from_secs(5);
+
+/// All work that callers ask for. It goes on in tasks of its own, so that what has begun is recorded.
+#[derive(Clone)]
+pub struct Runs {
+    desk: Arc<Desk>,
+    tracker: TaskTracker,
+    /// No new work.
+    stopping: CancellationToken,
+    /// What runs is interrupted.
+    interrupting: CancellationToken,
+}
+
+/// What a run works with.
+struct Desk {
+    sessions: Arc<Sessions>,
+    store: Arc<dyn Store>,
+    blobs: Blobs,
+    models: Models,
+    limits: LimitSettings,
+    spool_dir: PathBuf,
+}
+
+impl Runs {
+    /// Nothing runs yet.
+    #[must_use]
+    pub fn new(
+        sessions: Arc<Sessions>,
+        store: Arc<dyn Store>,
+        blobs: Blobs,
+        models: Models,
+        limits: LimitSettings,
+        spool_dir: PathBuf,
+    ) -> Self {
+        Self {
+            desk: Arc::new(Desk { sessions, store, blobs, models, limits, spool_dir }),
+            tracker: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            interrupting: CancellationToken::new(),
+        }
+    }
+
+    /// Makes a session.
+    pub async fn create_session(
+        &self,
+        tenant: &Tenant,
+        new: NewSession,
+    ) -> Result<Session, RunError> {
+        self.desk.check_session(&new)?;
+        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
+        self.tracked(|_| async move { Ok(desk.sessions.create(&tenant, new).await?) }).await
+    }
+
+    /// A run whole.
+    pub async fn get(&self, tenant: &Tenant, id: RunId) -> Result<Run, RunError> {
+        self.desk.store.run(tenant, id).await?.ok_or(RunError::NotFound(id))
+    }
+
+    /// Runs, a page at a time.
+    pub async fn list(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: Page,
+    ) -> Result<Vec<RunSummary>, RunError> {
+        Ok(self.desk.store.runs(tenant, filter, page).await?)
+    }
+
+    /// The content of a file that a run made.
+    pub async fn file(
+        &self,
+        tenant: &Tenant,
+        id: RunId,
+        path: &str,
+    ) -> Result<(StoredFile, BoxStream<'static, std::io::Result<Bytes>>), RunError> {
+        if let Some(file) = self.desk.store.output_file(tenant, id, path).await? {
+            let content = self.desk.blobs.read(&file.blob).await?;
+            return Ok((file, content));
+        }
+        self.get(tenant, id).await?;
+        Err(RunError::NoSuchFile(path.to_owned()))
+    }
+
+    /// The configured providers.
+    #[must_use]
+    pub fn providers(&self) -> Vec<ProviderInfo> {
+        self.desk.sessions.providers()
+    }
+
+    /// The configured models.
+    #[must_use]
+    pub fn models(&self) -> Vec<ModelInfo> {
+        self.desk.models.list()
+    }
+
+    /// Whether work can be done: the store answers and the service is not ending.
+    pub async fn ready(&self) -> Result<(), RunError> {
+        if self.stopping.is_cancelled() {
+            return Err(RunError::ShuttingDown);
+        }
+        Ok(self.desk.store.check().await?)
+    }
+
+    /// Refuses new work from now on.
+    pub fn refuse(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Waits for what runs, interrupts what has not ended within the grace, and ends all sessions.
+    pub async fn close(&self, grace: Duration) {
+        self.refuse();
+        self.tracker.close();
+        if tokio::time::timeout(grace, self.tracker.wait()).await.is_err() {
+            tracing::warn!("interrupting what still runs");
+            self.interrupting.cancel();
+            if tokio::time::timeout(RECORD_LIMIT, self.tracker.wait()).await.is_err() {
+                tracing::error!("something that ran could not be recorded in time");
+            }
+        }
+        self.desk.sessions.close().await;
+        self.desk.store.close().await;
+    }
+
+    /// Work that goes on when its caller is gone. The token says that it should end.
+    async fn tracked<T, F>(&self, work: impl FnOnce(CancellationToken) -> F) -> Result<T, RunError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, RunError>> + Send + 'static,
+    {
+        if self.stopping.is_cancelled() {
+            return Err(RunError::ShuttingDown);
+        }
+        let cancel = self.interrupting.child_token();
+        let gone = cancel.clone().drop_guard();
+        let result = self.tracker.spawn(work(cancel)).await.map_err(RunError::Panicked)?;
+        gone.disarm();
+        result
+    }
+}
+
+impl Desk {
+    fn check_session(&self, new: &NewSession) -> Result<(), RunError> {
+        in_range("/lifetime_seconds", new.lifetime, self.limits.lifetime_seconds_max)?;
+        in_range("/idle_seconds", new.idle, self.limits.lifetime_seconds_max)
+    }
+
+    fn check_code(&self, code: &str) -> Result<(), RunError> {
+        if code.len() as u64 > self.limits.code_bytes {
+            return Err(RunError::CodeTooLong(self.limits.code_bytes));
+        }
+        Ok(())
+    }
+}
+
+fn in_range(field: &'static str, asked: Option<Duration>, most: Duration) -> Result<(), RunError> {
+    match asked {
+        Some(asked) if asked.is_zero() || asked > most => {
+            Err(RunError::OutOfRange { field, above: 0.0, most: most.as_secs_f64() })
+        }
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,122 @@
+//! How a run is written down: at its begin and at its end.
+
+use std::collections::BTreeMap;
+
+use time::OffsetDateTime;
+
+use super::{Desk, RunError};
+use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind};
+use crate::domain::file::OutputFile;
+use crate::domain::id::{RunId, Tenant};
+use crate::domain::run::{CodeExecResult, ResultPart, Run, RunKind, RunStatus, RunSummary, Usage};
+use crate::domain::session::Session;
+use crate::sandbox::SandboxError;
+use crate::store::StoredFile;
+
+/// The files of a run: as callers see them, and where their contents are.
+#[derive(Debug, Default)]
+pub(super) struct KeptFiles {
+    pub(super) files: Vec<OutputFile>,
+    pub(super) stored: Vec<StoredFile>,
+}
+
+impl Desk {
+    /// Writes the run down; only then its code may be handed over.
+    pub(super) async fn begin(&self, tenant: &Tenant, run: &RunSummary) -> Result<(), RunError> {
+        Ok(self.store.begin_run(tenant, run).await?)
+    }
+
+    /// Writes down how the run ended. The result is in hand: a store that fails does not take it away.
+    pub(super) async fn finish(&self, tenant: &Tenant, run: &mut Run, kept: &[StoredFile]) {
+        let now = OffsetDateTime::now_utc();
+        run.summary.finished_at = Some(now);
+        let started = run.summary.started_at.unwrap_or(run.summary.created_at);
+        run.summary.duration_ms = Some((now - started).as_seconds_f64() * 1000.0);
+        let written = self.store.finish_run(tenant, run, kept).await;
+        if let Err(error) = written {
+            tracing::error!(run.id = %run.summary.id, error = &error as &dyn std::error::Error, "a run's end was not written");
+        }
+    }
+}
+
+impl Desk {
+    /// Writes down that a run's code was never handed over.
+    pub(super) async fn finish_unstarted(
+        &self,
+        tenant: &Tenant,
+        summary: RunSummary,
+        error: &SandboxError,
+    ) {
+        let message = error.to_string();
+        let failure =
+            Failure { kind: FailureKind::SandboxLost, retry_safe: true, message: message.clone() };
+        let summary = RunSummary {
+            status: RunStatus::Error,
+            error: Some(message),
+            failure: Some(failure),
+            ..summary
+        };
+        let mut run = Run {
+            summary,
+            text: String::new(),
+            code_exec_results: Vec::new(),
+            output_files: Vec::new(),
+        };
+        self.finish(tenant, &mut run, &[]).await;
+    }
+}
+
+/// A run at its begin.
+pub(super) fn begun(
+    kind: RunKind,
+    id: RunId,
+    session: &Session,
+    asked_at: OffsetDateTime,
+) -> RunSummary {
+    RunSummary {
+        id,
+        kind,
+        session_id: session.id,
+        provider: session.provider.clone(),
+        model: None,
+        status: RunStatus::Running,
+        message: None,
+        error: None,
+        failure: None,
+        usage: Usage::default(),
+        turns: 0,
+        created_at: asked_at,
+        started_at: Some(OffsetDateTime::now_utc()),
+        finished_at: None,
+        duration_ms: None,
+        metadata: BTreeMap::new(),
+    }
+}
+
+/// A run of one cell, as its execution says it ended.
+pub(super) fn of_execution(summary: RunSummary, execution: &Execution, cancelled: bool) -> Run {
+    let status = match execution.status {
+        _ if cancelled && execution.status != ExecutionStatus::Success => RunStatus::Cancelled,
+        ExecutionStatus::Success => RunStatus::Success,
+        ExecutionStatus::Error => RunStatus::Error,
+        ExecutionStatus::Timeout => RunStatus::Timeout,
+        ExecutionStatus::Unknown => RunStatus::Unknown,
+    };
+    let text = ResultPart::Text(execution.text.clone());
+    Run {
+        summary: RunSummary {
+            status,
+            error: execution.error.clone(),
+            failure: execution.failure.clone(),
+            ..summary
+        },
+        text: execution.text.clone(),
+        code_exec_results: vec![CodeExecResult {
+            id: execution.id.to_string(),
+            code: execution.code.clone(),
+            output: vec![text],
+            execution: execution.clone(),
+        }],
+        output_files: execution.output_files.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,20 @@
+//! Which providers there are: the only file that names every one.
+
+use std::sync::Arc;
+
+use crate::config::{GuestSettings, LimitSettings, LocalSettings};
+use crate::sandbox::SandboxProvider;
+use crate::sandbox::local::LocalProvider;
+
+/// The provider entries by name.
+pub type Providers = Vec<(String, Arc<dyn SandboxProvider>)>;
+
+/// Makes every configured provider. None of them is started by this.
+#[must_use]
+pub fn providers(
+    local: &LocalSettings,
+    guest: &GuestSettings,
+    limits: &LimitSettings,
+) -> Providers {
+    vec![("local".to_owned(), Arc::new(LocalProvider::new(local, guest, limits)))]
+}

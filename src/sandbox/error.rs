@@ -1,0 +1,80 @@
+//! How sandboxes fail.
+
+use std::io;
+
+use crate::domain::coded::{Class, Code, Coded};
+
+/// What a provider or a sandbox could not do.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// No provider entry has this name.
+    #[error("there is no provider named {0}")]
+    UnknownProvider(String),
+    /// The provider cannot make sandboxes now.
+    #[error("the provider cannot make a sandbox now")]
+    NotReady(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The making of a sandbox took too long.
+    #[error("the provider took too long to make a sandbox")]
+    TooSlow,
+    /// The provider cannot do what was asked.
+    #[error("this provider cannot do that: {0}")]
+    Unsupported(&'static str),
+    /// A limit outside of what the provider gives.
+    #[error("{} must be between {least} and {most}", limit.trim_start_matches("/limits/"))]
+    LimitOutOfRange {
+        /// Which limit, as a JSON pointer.
+        limit: &'static str,
+        /// The least that makes sense.
+        least: u64,
+        /// The most that the configuration allows.
+        most: u64,
+    },
+    /// The sandbox is gone.
+    #[error("the sandbox is gone")]
+    Lost,
+    /// There is no such file.
+    #[error("there is no file named {0}")]
+    NoSuchFile(String),
+    /// The path names something other than a regular file, or leads through one.
+    #[error("{0} is not a file in the files folder")]
+    NotAFile(String),
+    /// The file is larger than files may be.
+    #[error("the file is larger than {0} bytes")]
+    FileTooLarge(u64),
+    /// The sandbox has no room for the file.
+    #[error("the sandbox has no room for the file")]
+    Full,
+    /// The caller's content broke off; nothing was written.
+    #[error("the content broke off before its end; nothing was written")]
+    ContentCut(#[source] io::Error),
+    /// A file could not be read or written.
+    #[error("a file could not be read or written")]
+    Io(#[source] io::Error),
+}
+
+impl Coded for SandboxError {
+    fn code(&self) -> Code {
+        match self {
+            Self::UnknownProvider(_) => Class::Invalid.named("unknown_provider"),
+            Self::NotReady(_) => Class::Unavailable.named("provider_not_ready"),
+            Self::TooSlow => Class::UpstreamTimeout.named("provider_too_slow"),
+            Self::Unsupported(_) => Class::Conflict.named("provider_cannot"),
+            Self::LimitOutOfRange { .. } => Class::Invalid.named("limit_out_of_range"),
+            Self::Lost => Class::Gone.named("sandbox_lost"),
+            Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
+            Self::NotAFile(_) => Class::Conflict.named("not_a_file"),
+            Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
+            Self::Full => Class::TooLarge.named("sandbox_full"),
+            Self::ContentCut(_) => Class::Malformed.named("content_cut"),
+            Self::Io(_) => Class::Internal.named("file_failed"),
+        }
+    }
+
+    fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::UnknownProvider(_) => Some("/provider"),
+            Self::LimitOutOfRange { limit, .. } => Some(limit),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! A session's files, through descriptors of its own tmpfs.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use time::OffsetDateTime;
+
+use crate::domain::file::{Change, ChangedFile, FileEntry, FilePath};
+use crate::domain::id::ExecutionId;
+use crate::sandbox::SandboxError;
+
+/// How many files a listing holds at most.
+const MAX_ENTRIES: usize = 100_000;
+/// How deep folders are followed.
+const MAX_DEPTH: usize = 64;
+/// How many changed files an execution tells of.
+const MAX_CHANGES: usize = 1000;
+/// No path leaves the folder, whatever links the session has put there.
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
+
+/// The files folder of one room. It works while a cell runs and after the room has died; the memory
+/// is freed when it is dropped.
+pub(super) struct Files {
+    /// Open for reading, to walk.
+    readable: OwnedFd,
+    /// Where paths start.
+    place: OwnedFd,
+}
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// All regular files by path.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub(super) files: BTreeMap<String, Stamp>,
+    /// True when there were more than fit.
+    pub(super) cut: bool,
+}
+
+/// A file on its way in: it has no name until it is published whole.
+pub(super) struct Upload {
+    pub(super) file: File,
+}
+
+impl Files {
+    pub(super) fn new(readable: OwnedFd, place: OwnedFd) -> Self {
+        Self { readable, place }
+    }
+
+    /// Opens a regular file for reading.
+    pub(super) fn read(&self, path: &FilePath) -> Result<(FileEntry, File), SandboxError> {
+        // non-blocking: a FIFO of this name must not hold the service up
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = self.open(path.as_str(), flags).map_err(|errno| refused(errno, path))?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| refused(errno, path))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(SandboxError::NotAFile(path.to_string()));
+        }
+        Ok((entry(path.as_str(), &Stamp::of(&stat)), File::from(file)))
+    }
+
+    /// Starts a file that nobody can see yet.
+    pub(super) fn upload(&self) -> Result<Upload, SandboxError> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o644);
+        let file = rustix::fs::openat(&self.place, ".", flags, mode).map_err(storage)?;
+        Ok(Upload { file: File::from(file) })
+    }
+
+    /// Gives an upload its name, in place of what had it.
+    pub(super) fn publish(
+        &self,
+        upload: &Upload,
+        path: &FilePath,
+    ) -> Result<(FileEntry, Stamp), SandboxError> {
+        let parent = self.make_parent(path)?;
+        let hidden = format!(".{}.upload", ExecutionId::new());
+        let source = format!("/proc/self/fd/{}", upload.file.as_raw_fd());
+        rustix::fs::linkat(
+            rustix::fs::CWD,
+            source.as_str(),
+            &parent,
+            hidden.as_str(),
+            AtFlags::SYMLINK_FOLLOW,
+        )
+        .map_err(storage)?;
+        if let Err(errno) = rustix::fs::renameat(&parent, hidden.as_str(), &parent, path.name()) {
+            let _ = rustix::fs::unlinkat(&parent, hidden.as_str(), AtFlags::empty());
+            return Err(refused(errno, path));
+        }
+        let stat = rustix::fs::fstat(&upload.file).map_err(storage)?;
+        let stamp = Stamp::of(&stat);
+        Ok((entry(path.as_str(), &stamp), stamp))
+    }
+
+    /// Removes a file; a folder is no file.
+    pub(super) fn remove(&self, path: &FilePath) -> Result<(), SandboxError> {
+        let parent = match path.as_str().rsplit_once('/') {
+            Some((parent, _)) => {
+                self.open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)
+            }
+            None => self.place.try_clone().map_err(|_| Errno::IO),
+        };
+        let parent = parent.map_err(|errno| refused(errno, path))?;
+        rustix::fs::unlinkat(&parent, path.name(), AtFlags::empty())
+            .map_err(|errno| refused(errno, path))
+    }
+
+    /// All regular files, within bounds, no link followed.
+    pub(super) fn list(&self) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        walk(self.readable.as_fd(), "", 0, &mut listing)?;
+        Ok(listing)
+    }
+
+    /// Copies every file into another folder, descriptor to descriptor, times kept. Says whether
+    /// all of them arrived.
+    pub(super) fn copy_into(&self, target: &Self) -> bool {
+        let Ok(listing) = self.list() else { return false };
+        let mut whole = !listing.cut;
+        for path in listing.files.keys() {
+            whole &=
+                FilePath::new(path.clone()).is_ok_and(|path| self.copy_file(&path, target).is_ok());
+        }
+        whole
+    }
+
+    fn copy_file(&self, path: &FilePath, target: &Self) -> Result<(), SandboxError> {
+        let (_, source) = self.read(path)?;
+        let upload = target.upload()?;
+        upload.copy_from(&source)?;
+        target.publish(&upload, path)?;
+        Ok(())
+    }
+
+    fn open(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat2(&self.place, path, flags, Mode::empty(), BENEATH)
+    }
+
+    fn make_parent(&self, path: &FilePath) -> Result<OwnedFd, SandboxError> {
+        let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut parent = self.place.try_clone().map_err(SandboxError::Io)?;
+        let parts: Vec<&str> = path.as_str().split('/').collect();
+        for part in &parts[..parts.len() - 1] {
+            match rustix::fs::mkdirat(&parent, *part, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(refused(errno, path)),
+            }
+            parent = rustix::fs::openat2(&parent, *part, folder, Mode::empty(), BENEATH)
+                .map_err(|errno| refused(errno, path))?;
+        }
+        Ok(parent)
+    }
+}
+
+impl Upload {
+    /// Takes over content and times of another file.
+    pub(super) fn copy_from(&self, mut source: &File) -> Result<(), SandboxError> {
+        io::copy(&mut source, &mut &self.file).map_err(write_error)?;
+        let stat = rustix::fs::fstat(source).map_err(storage)?;
+        let modified =
+            rustix::fs::Timespec { tv_sec: stat.st_mtime as _, tv_nsec: stat.st_mtime_nsec as _ };
+        let times = rustix::fs::Timestamps { last_access: modified, last_modification: modified };
+        rustix::fs::futimens(&self.file, &times).map_err(storage)?;
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(stat.st_mode & 0o777)).map_err(storage)
+    }
+}
+
+impl Listing {
+    /// What changed since an earlier listing, and whether that is all that changed.
+    pub(super) fn changes_since(&self, before: &Self) -> (Vec<ChangedFile>, bool) {
+        let mut changes = Vec::new();
+        let mut whole = !self.cut;
+        for (path, stamp) in &self.files {
+            let change = match before.files.get(path) {
+                None => Change::Created,
+                Some(old) if old != stamp => Change::Modified,
+                Some(_) => continue,
+            };
+            if changes.len() == MAX_CHANGES {
+                whole = false;
+                break;
+            }
+            let FileEntry { path, size_bytes, mime, .. } = entry(path, stamp);
+            changes.push(ChangedFile { path, size_bytes, mime, change });
+        }
+        (changes, whole)
+    }
+
+    pub(super) fn entries(&self) -> Vec<FileEntry> {
+        self.files.iter().map(|(path, stamp)| entry(path, stamp)).collect()
+    }
+}
+
+impl Stamp {
+    fn of(stat: &Stat) -> Self {
+        Self {
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
+        }
+    }
+}
+
+/// A failed write: out of room is the session's own doing.
+pub(super) fn write_error(error: io::Error) -> SandboxError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SandboxError::Full,
+        _ => SandboxError::Io(error),
+    }
+}
+
+fn entry(path: &str, stamp: &Stamp) -> FileEntry {
+    let nanoseconds = i128::from(stamp.modified.0) * 1_000_000_000 + i128::from(stamp.modified.1);
+    FileEntry {
+        path: path.to_owned(),
+        size_bytes: stamp.size,
+        mime: mime_guess::from_path(path)
+            .first_raw()
+            .unwrap_or("application/octet-stream")
+            .to_owned(),
+        modified_at: OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH),
+    }
+}
+
+fn walk(
+    folder: BorrowedFd<'_>,
+    prefix: &str,
+    depth: usize,
+    listing: &mut Listing,
+) -> io::Result<()> {
+    for found in Dir::read_from(folder)? {
+        let found = found?;
+        let name = found.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if listing.files.len() >= MAX_ENTRIES {
+            listing.cut = true;
+            return Ok(());
+        }
+        let path = format!("{prefix}{}", name.to_string_lossy());
+        match found.file_type() {
+            FileType::RegularFile => {
+                // gone again already is no fault: programs run while we look
+                if let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    listing.files.insert(path, Stamp::of(&stat));
+                }
+            }
+            FileType::Directory if depth < MAX_DEPTH => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                if let Ok(inner) = rustix::fs::openat(folder, name, flags, Mode::empty()) {
+                    walk(inner.as_fd(), &format!("{path}/"), depth + 1, listing)?;
+                }
+            }
+            FileType::Directory => listing.cut = true,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn refused(errno: Errno, path: &FilePath) -> SandboxError {
+    match errno {
+        Errno::NOENT => SandboxError::NoSuchFile(path.to_string()),
+        Errno::NOTDIR
+        | Errno::ISDIR
+        | Errno::LOOP
+        | Errno::XDEV
+        | Errno::NXIO
+        | Errno::EXIST
+        | Errno::PERM
+        | Errno::ACCESS => SandboxError::NotAFile(path.to_string()),
+        other => storage(other),
+    }
+}
+
+fn storage(errno: Errno) -> SandboxError {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => SandboxError::Full,
+        other => SandboxError::Io(other.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Files) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |flags| rustix::fs::open(folder.path(), flags, Mode::empty()).expect("open");
+        let files = Files::new(open(OFlags::RDONLY | OFlags::DIRECTORY), open(OFlags::PATH));
+        (folder, files)
+    }
+
+    fn path(text: &str) -> FilePath {
+        FilePath::new(text).expect("a path")
+    }
+
+    #[test]
+    fn links_that_lead_out_are_refused_and_links_inside_are_followed() {
+        let (folder, files) = folder();
+        std::fs::write(folder.path().join("a.txt"), "a").expect("written");
+        for (target, link) in
+            [("/etc/passwd", "abs"), ("../..", "up"), ("a.txt", "in"), ("/proc/self/root", "root")]
+        {
+            symlink(target, folder.path().join(link)).expect("linked");
+        }
+        for name in ["abs", "up/etc/passwd", "root/etc/passwd", "up"] {
+            assert!(matches!(files.read(&path(name)), Err(SandboxError::NotAFile(_))), "{name}");
+        }
+        assert!(files.read(&path("in")).is_ok());
+        let upload = files.upload().expect("upload");
+        assert!(files.publish(&upload, &path("up/x")).is_err());
+        let listed: Vec<_> = files.list().expect("list").files.into_keys().collect();
+        assert_eq!(listed, ["a.txt"]);
+    }
+
+    #[test]
+    fn a_fifo_or_a_folder_is_no_file() {
+        let (folder, files) = folder();
+        let made = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.path().join("pipe"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o644),
+            0,
+        );
+        made.expect("a pipe");
+        std::fs::create_dir(folder.path().join("sub")).expect("made");
+        for name in ["pipe", "sub"] {
+            assert!(matches!(files.read(&path(name)), Err(SandboxError::NotAFile(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_upload_is_invisible_until_it_is_whole_and_replaces_what_was_there() {
+        let (_folder, files) = folder();
+        for content in ["one", "two and more"] {
+            let before = files.list().expect("list");
+            let upload = files.upload().expect("upload");
+            io::Write::write_all(&mut &upload.file, content.as_bytes()).expect("written");
+            assert_eq!(files.list().expect("list").files, before.files);
+            files.publish(&upload, &path("sub/ü x.txt")).expect("published");
+            let (_, mut file) = files.read(&path("sub/ü x.txt")).expect("read");
+            assert_eq!(io::read_to_string(&mut file).expect("text"), content);
+        }
+        let after = files.list().expect("list");
+        assert_eq!(after.changes_since(&Listing::default()).0.len(), 1);
+        assert_eq!(after.changes_since(&after).0, []);
+    }
+}

@@ -1,0 +1,98 @@
+"""Frames between a kernel and the service: u32 little endian length, then UTF-8 JSON."""
+
+import base64
+import json
+import os
+import socket
+import struct
+
+MAX_FRAME_IN = 32 << 20
+MAX_FRAME_OUT = 24 << 20
+MAX_TEXT = {"text/plain": 64 << 10, "text/html": 1 << 20, "text/markdown": 256 << 10, "text/latex": 256 << 10}
+MAX_VALUE = 12 << 20
+
+
+
+def clean(text):
+    """Strict JSON readers refuse lone surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def jsonable(value, depth=0):
+    """A JSON value for anything: NaN becomes text, depth and keys are bounded."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    if isinstance(value, str):
+        return clean(value)
+    if depth > 40:
+        return "..."
+    if isinstance(value, dict):
+        return {clean(str(k)): jsonable(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [jsonable(v, depth + 1) for v in value]
+    return clean(repr(value))
+
+
+def bundle(data):
+    """IPython's MIME bundle as it travels: text cut at its limit, bytes as base64."""
+    out, cut = {}, []
+    for mime, value in data.items():
+        if isinstance(value, (bytes, bytearray)):
+            value, limit = base64.b64encode(value).decode(), MAX_VALUE
+        elif isinstance(value, str):
+            value, limit = clean(value), MAX_TEXT.get(mime, MAX_VALUE)
+        else:
+            value, limit = jsonable(value), None
+        if limit and len(value) > limit:
+            cut.append(mime)
+            if not mime.startswith("text/"):
+                continue
+            value = f"{value[:limit]}... [{len(value) - limit} more characters]"
+        out[mime] = value
+    return out, cut
+
+
+class Channel:
+    """Frames on the session socket. A fork made by user code must not speak for the session."""
+
+    def __init__(self, descriptor):
+        self.socket = socket.socket(fileno=descriptor)
+        self.socket.setblocking(True)
+        self.owner = os.getpid()
+
+    def send(self, frame):
+        if os.getpid() != self.owner:
+            return
+        try:
+            data = json.dumps(frame, allow_nan=False).encode()
+        except (ValueError, TypeError):
+            data = json.dumps(jsonable(frame), allow_nan=False).encode()
+        if len(data) > MAX_FRAME_OUT:
+            dropped = {"t": "dropped", "id": frame.get("id"), "what": frame.get("t"), "bytes": len(data)}
+            data = json.dumps(dropped).encode()
+        try:
+            self.socket.sendall(struct.pack("<I", len(data)) + data)
+        except OSError:
+            os._exit(0)
+
+    def receive(self):
+        (length,) = struct.unpack("<I", self._read(4))
+        if length > MAX_FRAME_IN:
+            os._exit(3)
+        return json.loads(self._read(length))
+
+    def _read(self, count):
+        data = bytearray()
+        while len(data) < count:
+            try:
+                piece = self.socket.recv(min(count - len(data), 1 << 20))
+            except InterruptedError:
+                continue
+            except OSError:
+                os._exit(0)
+            if not piece:
+                os._exit(0)  # the service is gone
+            data += piece
+        return bytes(data)

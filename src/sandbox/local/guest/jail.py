@@ -1,0 +1,166 @@
+"""Lowering this process: what is given up between the fork and the first cell, in order.
+
+The warden has made the room (namespaces, root file system) in Rust. What is left here are the
+steps that only the process itself can take. Every step either works or raises: there is no
+half-lowered kernel.
+"""
+
+import ctypes
+import os
+import resource
+import struct
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+MACHINE = os.uname().machine
+SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}[MACHINE]
+SYS_CAPSET = {"x86_64": 126, "aarch64": 91}[MACHINE]
+SYS_CLOSE_RANGE = 436
+SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x20000, 0x2000000, 0x4000000
+CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x8000000, 0x10000000, 0x20000000, 0x40000000
+ROOM_NAMESPACES = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUSER
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 28, 38, 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+# noroot, no_setuid_fixup, keep_caps off, and the locks of all three
+SECUREBITS_LOCKED = 0x2F
+LINUX_CAPABILITY_VERSION_3 = 0x20080522
+
+READ_ONLY = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/proc", "/dev", "/var"]
+WRITABLE = ["/files", "/tmp", "/var/tmp", "/home/user", "/dev/shm"]
+DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"]
+
+# Landlock access rights, https://docs.kernel.org/userspace-api/landlock.html
+FS_EXECUTE, FS_WRITE_FILE, FS_READ_FILE, FS_READ_DIR = 0x1, 0x2, 0x4, 0x8
+FS_TRUNCATE, FS_IOCTL_DEV = 0x4000, 0x8000
+FS_ALL_BY_ABI = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
+FS_FOR_A_FILE = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV
+SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 3
+
+
+def check(result, what):
+    """Raises OSError with errno when a libc call has failed."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def syscall(number, *arguments):
+    """A raw system call; Python ints become C longs."""
+    return libc.syscall(
+        ctypes.c_long(number),
+        *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments],
+    )
+
+
+def join_pid_namespace(pidfd):
+    """Forks from here on are born in the pid namespace of `pidfd`."""
+    check(libc.setns(pidfd, CLONE_NEWPID), "setns pid")
+
+
+def enter_room(pidfd):
+    """Moves into every namespace of the room but its pid namespace, which a fork has entered."""
+    check(libc.setns(pidfd, ROOM_NAMESPACES), "setns room")
+
+
+def close_other_descriptors(keep):
+    """Closes every descriptor from 3 on except `keep`."""
+    if keep > 3:
+        check(syscall(SYS_CLOSE_RANGE, 3, keep - 1, 0), "close_range")
+    check(syscall(SYS_CLOSE_RANGE, keep + 1, 0x7FFFFFFF, 0), "close_range")
+
+
+def die_with_parent():
+    """The kernel dies with the zygote. Credentials changes clear this, so it comes after them."""
+    check(libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0), "pdeathsig")
+    check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "dumpable")
+
+
+def set_limits(limits):
+    """Sets soft and hard limits alike, never above what is already the hard limit."""
+    for name, value in limits.items():
+        which = getattr(resource, "RLIMIT_" + name.upper())
+        hard = resource.getrlimit(which)[1]
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)
+        resource.setrlimit(which, (value, value))
+
+
+def address_space_bytes():
+    """What this process has mapped now: a limit on memory is counted from here."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def drop_capabilities():
+    """Gives up the bounding, ambient and own capabilities and the ways to regain them."""
+    capability = 0
+    while libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
+        capability += 1
+    libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    check(libc.prctl(PR_SET_SECUREBITS, SECUREBITS_LOCKED, 0, 0, 0), "securebits")
+    header = struct.pack("Ii", LINUX_CAPABILITY_VERSION_3, 0)
+    check(syscall(SYS_CAPSET, ctypes.c_char_p(header), ctypes.c_char_p(bytes(24))), "capset")
+    no_new_privileges()
+
+
+def no_new_privileges():
+    """No exec gains rights from here on; seccomp asks for it."""
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+
+
+def landlock_abi():
+    """The version of Landlock that the kernel has, 0 without."""
+    return max(0, syscall(SYS_LANDLOCK_CREATE, 0, 0, 1))
+
+
+def restrict_paths():
+    """A Landlock domain over the room's paths where the kernel has it. Gives its ABI, 0 without."""
+    abi = landlock_abi()
+    if abi == 0:
+        return 0
+    handled = FS_ALL_BY_ABI[min(abi, 5)]
+    scoped = SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if abi >= 6 else 0
+    attributes = struct.pack("QQQ", handled, 0, scoped)[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    ruleset = check(
+        syscall(SYS_LANDLOCK_CREATE, ctypes.c_char_p(attributes), len(attributes), 0),
+        "landlock ruleset",
+    )
+    device = FS_WRITE_FILE | FS_READ_FILE | (FS_IOCTL_DEV if abi >= 5 else 0)
+    allowed = [("/", FS_READ_DIR)]
+    allowed += [(path, FS_EXECUTE | FS_READ_FILE | FS_READ_DIR) for path in READ_ONLY]
+    allowed += [(path, handled) for path in WRITABLE]
+    allowed += [(path, device) for path in DEVICES]
+    for path, access in allowed:
+        _allow(ruleset, path, access & handled)
+    check(syscall(SYS_LANDLOCK_RESTRICT, ruleset, 0), "landlock restrict")
+    os.close(ruleset)
+    return abi
+
+
+def _allow(ruleset, path, access):
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    if not os.path.isdir(path):
+        access &= FS_FOR_A_FILE
+    rule = ctypes.c_char_p(struct.pack("=Qi", access, fd))
+    check(syscall(SYS_LANDLOCK_ADD, ruleset, 1, rule, 0), "landlock rule " + path)
+    os.close(fd)
+
+
+def install_filters(programs):
+    """Installs seccomp programs, first to last; of equal actions the last one's errno wins."""
+
+    class Program(ctypes.Structure):
+        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+    for program in programs:
+        buffer = ctypes.create_string_buffer(program, len(program))
+        pointer = Program(len(program) // 8, ctypes.addressof(buffer))
+        check(syscall(SYS_SECCOMP, 1, 0, ctypes.byref(pointer)), "seccomp")

@@ -1,0 +1,272 @@
+"""One session's kernel: it moves into its room, lowers itself, and serves cells until it ends.
+
+The session socket carries frames both ways (channel.py):
+  in : {"t":"exec","id","code","lang":"python"|"sh","env":{},"stdin":null|str}
+  out: hello{python,landlock} · display{id,data,metadata,display_id?,update?,cut?} · result{id,n,data,metadata,cut?}
+       error{id,ename,evalue,traceback,line?} · clear{id,wait} · dropped{id,what,bytes} · done{id,status,n?,exit_code}
+stdout and stderr are never frames: they are the pipes at descriptors 1 and 2, flushed before
+every frame, so a service that drains both pipes when a frame arrives keeps the order.
+
+An interrupt is SIGINT to process group 2, sent by the room's init. One that arrives before the
+cell has begun is dropped: the service repeats it until "done" or the end of its grace.
+Nothing in this process is trusted after its first cell.
+"""
+
+import builtins
+import io
+import os
+import signal
+import subprocess
+import sys
+import traceback
+
+from interpreterd_guest import jail
+from interpreterd_guest.channel import Channel
+from interpreterd_guest.shell import Current, flush, send_error
+
+CONTROL_FD = 950  # out of the way of the low descriptors that programs expect
+NO_INPUT = "there is no terminal here: give the request a `stdin`, or put the value into the code"
+
+ENVIRON = {
+    "PATH": "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/home/user",
+    "USER": "user",
+    "SHELL": "/bin/bash",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "TMPDIR": "/tmp",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+def live(shell, request, descriptors, filters):
+    """Turns a fresh fork of the zygote into the kernel of one session; returns never."""
+    room, control, out, err = descriptors[:4]
+    lower_oom_score()
+    jail.enter_room(room)
+    os.setsid()
+    os.dup2(control, CONTROL_FD, inheritable=False)
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    jail.close_other_descriptors(CONTROL_FD)
+    jail.die_with_parent()
+    os.chdir("/files")
+    os.environ.clear()
+    os.environ.update({**ENVIRON, **request["environ"]})
+    os.umask(0o022)
+    limits = dict(request["limits"])
+    limits["as"] = jail.address_space_bytes() + request["memory_bytes"]
+    jail.set_limits(limits)
+    jail.drop_capabilities()
+    landlock = jail.restrict_paths()
+    jail.install_filters(filters)
+    reseed()
+    Kernel(shell).serve({"t": "hello", "python": sys.version.split()[0], "landlock": landlock})
+
+
+def lower_oom_score():
+    """Under memory pressure the host kills a session before it kills the service."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+            score.write("900")
+    except OSError:
+        pass
+
+
+def reseed():
+    """numpy's legacy global state was copied by the fork; `random` reseeds itself."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+class Streams:
+    """Text layers on descriptors 1 and 2, and the copies that undo what a cell did to them."""
+
+    def __init__(self):
+        self.out, self.err = self._layer(1, 32768), self._layer(2, 8192)
+        self.saved = [(1, os.dup(1)), (2, os.dup(2))]
+        for _, descriptor in self.saved:
+            os.set_inheritable(descriptor, False)
+        self.given = False
+        self._install_stdin()
+        self.restore()
+
+    @staticmethod
+    def _layer(descriptor, size):
+        raw = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False), size)
+        # nothing that a program prints can raise an encoding error
+        return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+    def restore(self):
+        """User code may have closed, redirected or replaced its streams."""
+        for wanted, saved in self.saved:
+            try:
+                same = os.path.sameopenfile(wanted, saved)
+            except OSError:
+                same = False
+            if not same:
+                os.dup2(saved, wanted)
+        if sys.stdout is not self.out or sys.stderr is not self.err:
+            sys.stdout = sys.__stdout__ = self.out
+            sys.stderr = sys.__stderr__ = self.err
+
+    def give(self, text):
+        """Standard input for one cell: the text, then its end; without text it ends at once."""
+        if text is None and not self.given:
+            return
+        if text is None:
+            source = os.open("/dev/null", os.O_RDONLY)
+        else:
+            source = os.memfd_create("stdin")
+            with open(source, "wb", closefd=False) as file:
+                file.write(text.encode("utf-8", "surrogatepass"))
+            os.lseek(source, 0, os.SEEK_SET)
+        os.dup2(source, 0)
+        os.close(source)
+        self.given = text is not None
+        self._install_stdin()
+
+    @staticmethod
+    def _install_stdin():
+        sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+            io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
+        )
+
+
+def input_with_hint(prompt="", /):
+    """Python's input(), which says what to do when there is nothing to read."""
+    sys.stdout.write(str(prompt))
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError(NO_INPUT)
+    return line.rstrip("\n")
+
+
+class Kernel:
+    """Runs one cell after another; only a running cell can be interrupted."""
+
+    def __init__(self, shell):
+        self.shell = shell
+        self.streams = Streams()
+        self.channel = Channel(CONTROL_FD)
+        self.pid = os.getpid()
+        self.running = False
+
+    def serve(self, hello):
+        Current.channel = self.channel
+        builtins.input = input_with_hint
+        os.register_at_fork(after_in_child=leave_session)
+        signal.signal(signal.SIGINT, self.on_interrupt)
+        self.channel.send(hello)
+        while True:
+            frame = self.channel.receive()
+            if frame.get("t") == "exec":
+                self.exec(frame)
+
+    def on_interrupt(self, *_):
+        if self.running:
+            raise KeyboardInterrupt
+
+    def exec(self, frame):
+        Current.cell_id = frame["id"]
+        status, more = "error", {"exit_code": 1}
+        undo = set_environ(frame.get("env") or {})
+        try:
+            try:
+                signal.signal(signal.SIGINT, self.on_interrupt)
+                self.streams.give(frame.get("stdin"))
+                self.running = True
+                status, more = self.run(frame)
+            finally:
+                self.running = False
+        except KeyboardInterrupt as error:
+            status, more = "interrupted", {"exit_code": 130}
+            self.report(error)
+        except BaseException as error:  # the shell itself failed on what user code did to it
+            self.report(error)
+        if os.getpid() != self.pid:
+            os._exit(0)  # a child of os.fork() that ran off the end of the cell
+        set_environ(undo)
+        flush()
+        self.streams.restore()
+        self.channel.send({"t": "done", "id": Current.cell_id, "status": status, **more})
+        Current.cell_id = None
+
+    def report(self, error):
+        if os.getpid() == self.pid:
+            send_error(type(error), error, [traceback.format_exception_only(error)[-1].rstrip()])
+
+    def run(self, frame):
+        if frame.get("lang") == "sh":
+            return run_shell(frame["code"])
+        return run_python(self.shell, frame["code"])
+
+
+def run_python(shell, code):
+    number = shell.execution_count
+    result = shell.run_cell(code, store_history=True, silent=False)
+    flush()
+    # IPython 9 keeps every rich output and exception for ever
+    shell.history_manager.outputs.clear()
+    shell.history_manager.exceptions.clear()
+    error = result.error_before_exec or result.error_in_exec
+    if error is None:
+        return "ok", {"n": number, "exit_code": 0}
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", {"n": number, "exit_code": 130}
+    if isinstance(error, SystemExit):
+        return system_exit(error, number)
+    return "error", {"n": number, "exit_code": 1}
+
+
+def system_exit(error, number):
+    """sys.exit() ends the cell with its code; the session lives on."""
+    if error.code is None or isinstance(error.code, int):
+        code = (error.code or 0) & 0xFF
+    else:
+        code = 1
+    return ("ok" if code == 0 else "error"), {"n": number, "exit_code": code}
+
+
+def run_shell(command):
+    process = subprocess.Popen(["/bin/bash", "-c", command])
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait(0.5)
+        except BaseException:
+            process.kill()
+            process.wait()
+        return "interrupted", {"exit_code": 130}
+    if code < 0:
+        code = 128 - code
+    return ("ok" if code == 0 else "error"), {"exit_code": code}
+
+
+def set_environ(changes):
+    """Applies changes to the environment (None removes) and gives the changes that undo them."""
+    undo = {name: os.environ.get(name) for name in changes}
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return undo
+
+
+def leave_session():
+    """A child made by user code has no session socket."""
+    Current.channel = None
+    Current.cell_id = None
+    try:
+        os.close(CONTROL_FD)
+    except OSError:
+        pass

@@ -1,0 +1,173 @@
+"""IPython as the kernel uses it: displays, results and errors become frames."""
+
+import os
+import sys
+import traceback
+import types
+
+from interpreterd_guest.channel import bundle, clean, jsonable
+
+OUR_FOLDER = os.path.dirname(__file__)
+MAX_TRACEBACK, MAX_MESSAGE = 200_000, 20_000
+MAX_TRACEBACK_FRAMES, SHOWN_FRAMES = 60, 20
+
+
+def flush():
+    """Brings buffered text into the pipes, so that it stands before the next frame."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+
+
+class Current:
+    """The cell that runs now, where IPython's hooks can find it."""
+
+    channel = None
+    cell_id = None
+
+
+def emit(kind, data, metadata=None, **more):
+    if Current.channel is None:
+        return
+    flush()
+    content, cut = bundle(data)
+    frame = {"t": kind, "id": Current.cell_id, "data": content, **more}
+    if metadata:
+        frame["metadata"] = jsonable(metadata)
+    if cut:
+        frame["cut"] = cut
+    Current.channel.send(frame)
+
+
+def make_shell():
+    """An InteractiveShell whose displays, results and errors become frames."""
+    import warnings
+
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    class Hook(DisplayHook):
+        def write_output_prompt(self):
+            pass
+
+        def write_format_data(self, format_dict, md_dict=None):
+            emit("result", format_dict, md_dict, n=self.prompt_count)
+
+        def finish_displayhook(self):
+            pass
+
+    class Publisher(DisplayPublisher):
+        def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **_):
+            more = {}
+            if transient and transient.get("display_id"):
+                more = {"display_id": str(transient["display_id"]), "update": bool(update)}
+            emit("display", data, metadata, **more)
+
+        def clear_output(self, wait=False):
+            if Current.channel is not None:
+                flush()
+                Current.channel.send({"t": "clear", "id": Current.cell_id, "wait": bool(wait)})
+
+    class Shell(InteractiveShell):
+        displayhook_class = Hook
+        display_pub_class = Publisher
+        system = InteractiveShell.system_raw  # needs no terminal; output goes to descriptors 1 and 2
+
+        def enable_gui(self, gui=None):
+            pass
+
+        def ask_exit(self):
+            pass  # exit() and quit() end the cell, not the session
+
+        def showtraceback(self, exc_tuple=None, *args, **kwargs):
+            kind, value, frames = exc_tuple if exc_tuple is not None else sys.exc_info()
+            if kind is not None and issubclass(kind, SystemExit):
+                return self._showtraceback(kind, value, traceback.format_exception_only(value))
+            frames = without_our_frames(frames)
+            shown = long_traceback(kind, value, frames)
+            if shown is not None:
+                return self._showtraceback(*shown)
+            return super().showtraceback((kind, value, frames), *args, **kwargs)
+
+        def _format_exception_for_storage(self, *_, **__):
+            return {}  # IPython 9 formats every traceback a second time for its history
+
+        def _showtraceback(self, etype, evalue, stb):
+            send_error(etype, evalue, stb)
+
+    warnings.filterwarnings("ignore", message="To exit: use")
+    config = Config()
+    config.HistoryManager.enabled = False  # no thread, no sqlite
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.xmode = "Context"
+    config.InteractiveShell.autocall = 0
+    config.InteractiveShell.cache_size = 50
+    config.InteractiveShell.enable_tip = False
+    return Shell.instance(config=config)
+
+
+def forget(shell):
+    """Back to a fresh namespace after warming."""
+    shell.reset(new_session=False)
+    shell.user_module.__spec__ = None  # multiprocessing's spawn and forkserver look at it
+    shell.execution_count = 1
+
+
+def without_our_frames(frames):
+    """A traceback without the frames of this package: they are nobody's business."""
+    kept = []
+    while frames is not None:
+        if not frames.tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
+            kept.append(frames)
+        frames = frames.tb_next
+    for frame in reversed(kept):
+        frames = types.TracebackType(frames, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return frames
+
+
+def long_traceback(kind, value, frames):
+    """A context traceback of a thousand frames takes seconds: long ones show their last frames."""
+    count, frame = 0, frames
+    while frame is not None:
+        count, frame = count + 1, frame.tb_next
+    if count <= MAX_TRACEBACK_FRAMES:
+        return None
+    lines = traceback.format_exception(kind, value, frames, limit=-SHOWN_FRAMES, chain=False)
+    return kind, value, [f"[{count} frames, the last {SHOWN_FRAMES} shown]\n", *lines]
+
+
+def send_error(kind, value, lines):
+    if Current.channel is None:
+        return
+    flush()
+    text = "\n".join(clean(str(line)) for line in lines).strip("\n")
+    if len(text) > MAX_TRACEBACK:
+        text = f"{text[:MAX_TRACEBACK // 2]}\n...\n{text[-MAX_TRACEBACK // 2:]}"
+    try:
+        message = clean(str(value))[:MAX_MESSAGE]
+    except Exception:
+        message = "<unprintable>"
+    name = getattr(kind, "__name__", str(kind))
+    frame = {"t": "error", "id": Current.cell_id, "ename": name, "evalue": message, "traceback": text}
+    line = line_in_cell(value)
+    if line is not None:
+        frame["line"] = line
+    Current.channel.send(frame)
+
+
+def line_in_cell(error):
+    """The line of the cell where the error arose, or None when it arose elsewhere."""
+    if isinstance(error, SyntaxError) and error.lineno and not error.__traceback__:
+        return int(error.lineno)
+    line, frame = None, getattr(error, "__traceback__", None)
+    while frame is not None:
+        if frame.tb_frame.f_globals.get("__name__") == "__main__":
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    if line is None and isinstance(error, SyntaxError) and error.lineno:
+        return int(error.lineno)
+    return line

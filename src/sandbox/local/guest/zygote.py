@@ -1,0 +1,192 @@
+"""The warm Python that sessions are forked from. It runs no user code, ever.
+
+Descriptor 3 is a SOCK_SEQPACKET socket to the warden:
+  in : {"op":"start","packages":[...],"filters":[...],"session_filters":[...]}      once
+       {"op":"fork","id":...,"limits":{...},"memory_bytes":...}   + room pidfd, session socket, stdout, stderr
+  out: {"op":"ready","python":...,"packages":{...},"landlock":7,"threads":1}   once
+       {"op":"forked","id":...}                                   + pidfd of the kernel
+       {"op":"exited","id":...,"code":...}                        negative: a signal
+"""
+
+import array
+import base64
+import gc
+import importlib
+import importlib.metadata
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # fork copies only the calling thread: there must be no other
+os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+
+from interpreterd_guest import jail, kernel, shell as ipython  # noqa: E402  (the thread limits come before any import)
+
+WARDEN_FD = 3
+EXIT_KERNEL_FAILED = 97
+MAX_MESSAGE = 1 << 16
+FONT_PACKAGE, FONT_FILE = "paperang_p2_fonts_cjk", "fonts/wqy-microhei.ttc"
+
+
+def main():
+    warden = socket.socket(fileno=WARDEN_FD)
+    warden.set_inheritable(False)
+    start, _ = receive(warden)
+    shell = ipython.make_shell()
+    packages = warm(shell, start["packages"])
+    session_filters = [base64.b64decode(program) for program in start["session_filters"]]
+    jail.no_new_privileges()
+    # The long allow-list is paid for once and inherited by every fork; it still permits setns,
+    # which each kernel takes back.
+    jail.install_filters(base64.b64decode(program) for program in start["filters"])
+    gc.collect()
+    gc.freeze()
+    threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+    ready = {"python": sys.version.split()[0], "packages": packages, "landlock": jail.landlock_abi()}
+    send(warden, {"op": "ready", "threads": threads, **ready})
+    Zygote(warden, shell, session_filters).serve()
+
+
+def warm(shell, names):
+    """Pays the costs of first use once, before any fork. Gives all packages with their versions."""
+    imported = set()
+    for name in names:
+        try:
+            importlib.import_module(name)
+            imported.add(name)
+        except Exception:
+            traceback.print_exc()  # the service logs it; a room without the package still works
+    shell.run_cell("1+1", store_history=False, silent=True)
+    if "matplotlib" in imported:
+        warm_matplotlib(shell)
+    if "pandas" in imported:
+        shell.run_cell(
+            "import pandas as _p\n_d=_p.DataFrame({'a':[1,2],'b':['x','y']})\n"
+            "_d.groupby('b').a.sum();_d._repr_html_();_d.describe();repr(_d)\ndel _p,_d",
+            store_history=False,
+            silent=True,
+        )
+    shell.run_cell("raise ValueError('warm')", store_history=False, silent=True)
+    ipython.forget(shell)
+    return {found.name: found.version for found in importlib.metadata.distributions()}
+
+
+def warm_matplotlib(shell):
+    shell.enable_matplotlib("inline")
+    try:
+        add_font(importlib.import_module("matplotlib"))
+    except (ImportError, OSError):
+        pass  # a guest without the font draws boxes for CJK glyphs, and everything else works
+    shell.run_cell(
+        "import io as _io, matplotlib.pyplot as _p\n_f=_p.figure();_p.plot([1,2]);_p.title('a')\n"
+        "_f.savefig(_io.BytesIO(),format='png');_p.close('all')\ndel _p,_f,_io",
+        store_history=False,
+        silent=True,
+    )
+
+
+def add_font(matplotlib):
+    """CJK glyphs come from the guest's font where DejaVu Sans has none."""
+    from matplotlib import font_manager
+
+    folder = os.path.dirname(importlib.import_module(FONT_PACKAGE).__file__)
+    path = os.path.join(folder, FONT_FILE)
+    font_manager.fontManager.addfont(path)
+    name = font_manager.FontProperties(fname=path).get_name()
+    matplotlib.rcParams["font.family"] = ["DejaVu Sans", name]
+    matplotlib.rcParams["axes.unicode_minus"] = False
+
+
+class Zygote:
+    """Forks a kernel for each request and tells the warden how each one ended."""
+
+    def __init__(self, warden, shell, session_filters):
+        self.warden = warden
+        self.shell = shell
+        self.session_filters = session_filters
+        self.own = os.pidfd_open(os.getpid())
+        self.sessions = {}
+
+    def serve(self):
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        poll = select.poll()
+        poll.register(self.warden, select.POLLIN)
+        poll.register(reader, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            if reader in ready:
+                drain(reader)
+                self.reap()
+            if self.warden.fileno() in ready:
+                request, descriptors = receive(self.warden)
+                self.fork(request, descriptors)
+
+    def fork(self, request, descriptors):
+        room = descriptors[0]
+        jail.join_pid_namespace(room)
+        pid = os.fork()
+        if pid == 0:
+            self.become_kernel(request, descriptors)
+        jail.join_pid_namespace(self.own)
+        self.sessions[pid] = request["id"]
+        pidfd = os.pidfd_open(pid)
+        send(self.warden, {"op": "forked", "id": request["id"]}, [pidfd])
+        for descriptor in [pidfd, *descriptors]:
+            os.close(descriptor)
+
+    def become_kernel(self, request, descriptors):
+        """Never returns: the child is the session's kernel from here to its end."""
+        try:
+            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            self.warden.detach()
+            kernel.live(self.shell, request, descriptors, self.session_filters)
+        except BaseException:
+            try:
+                os.write(2, traceback.format_exc().encode())
+            finally:
+                os._exit(EXIT_KERNEL_FAILED)
+
+    def reap(self):
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            send(self.warden, {"op": "exited", "id": self.sessions.pop(pid, None), "code": code})
+
+
+def drain(reader):
+    try:
+        os.read(reader, 4096)
+    except BlockingIOError:
+        pass
+
+
+def send(warden, message, descriptors=()):
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    warden.sendmsg([json.dumps(message).encode()], ancillary)
+
+
+def receive(warden):
+    """One message and its descriptors. Ends the zygote when the warden is gone."""
+    data, ancillary, _, _ = warden.recvmsg(MAX_MESSAGE, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
+    if not data:
+        os._exit(0)
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+    return json.loads(data), list(descriptors)

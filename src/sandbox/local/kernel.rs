@@ -1,0 +1,446 @@
+//! One room and its kernel: frames, pipes, timeout, interrupt, kill.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::collect::{Collector, Stream, settle};
+use super::error::LocalError;
+use super::files::Files;
+use super::room::{INTERRUPT, JOINED};
+use super::sys;
+use super::wire::{DoneStatus, ExecFrame, FrameReader, KernelFrame, SpawnRequest};
+use super::zygote::{Spawned, Zygote};
+use crate::domain::event::OutputSink;
+use crate::domain::execution::{Cell, Execution, ExecutionStatus, Failure, FailureKind, Language};
+
+const HELLO_LIMIT: Duration = Duration::from_secs(30);
+const SEND_LIMIT: Duration = Duration::from_secs(10);
+/// How long an interrupted cell may take to end before its room is killed.
+const GRACE: Duration = Duration::from_secs(1);
+/// An interrupt that comes before the cell has begun is dropped: it is repeated.
+const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
+const EXIT_NOTICE_LIMIT: Duration = Duration::from_millis(300);
+/// Bytes taken from one pipe before the others have their turn.
+const PIPE_TURN_BYTES: usize = 1 << 20;
+
+/// What others than the running cell need of a room: to end it and to reach its files.
+pub(super) struct Room {
+    pidfd: OwnedFd,
+    socket: OwnedFd,
+    pub(super) files: Files,
+}
+
+/// The kernel of a room and the pipes that it writes to.
+pub(super) struct Kernel {
+    control: UnixStream,
+    reader: FrameReader,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    exit: Option<oneshot::Receiver<i32>>,
+    scratch: Vec<u8>,
+}
+
+/// How the kernel ended, when it is not there to say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Death {
+    /// It ended by itself: an exit code, or a negative signal.
+    Ended(Option<i32>),
+    /// It did not end its cell when it was told to.
+    IgnoredInterrupt,
+    /// It broke the rules of its channel.
+    BrokeChannel,
+}
+
+/// Why a running cell is being interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Timeout,
+    Caller,
+}
+
+impl Room {
+    pub(super) fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Waits until the room's init, and so every process of the room, is gone.
+    pub(super) async fn gone(&self) {
+        let Ok(pidfd) = self.pidfd.try_clone() else { return };
+        let Ok(pidfd) = sys::watched(pidfd) else { return };
+        let _ = pidfd.readable().await;
+    }
+
+    fn tell(&self, byte: u8) {
+        let _ = sys::send_message(self.socket.as_fd(), &[byte], &[]);
+    }
+}
+
+/// Makes a room and waits until its kernel serves.
+pub(super) async fn spawn(
+    zygote: &Zygote,
+    request: SpawnRequest,
+) -> Result<(Room, Kernel), LocalError> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(LocalError::Warden)?;
+    let (stdout, stdout_end) = io::pipe().map_err(LocalError::Warden)?;
+    let (stderr, stderr_end) = io::pipe().map_err(LocalError::Warden)?;
+    let given = [OwnedFd::from(theirs), stdout_end.into(), stderr_end.into()];
+    let Spawned { room, readable, place, room_socket, exit } = zygote.spawn(request, given).await?;
+    rustix::io::ioctl_fionbio(&room_socket, true)
+        .map_err(|errno| LocalError::Warden(errno.into()))?;
+    let room = Room { pidfd: room, socket: room_socket, files: Files::new(readable, place) };
+    let receiver =
+        |end: io::PipeReader| pipe::Receiver::from_owned_fd(end.into()).map_err(LocalError::Warden);
+    ours.set_nonblocking(true).map_err(LocalError::Warden)?;
+    let mut kernel = Kernel {
+        control: UnixStream::from_std(ours).map_err(LocalError::Warden)?,
+        reader: FrameReader::default(),
+        stdout: receiver(stdout)?,
+        stderr: receiver(stderr)?,
+        exit: Some(exit),
+        scratch: vec![0; 64 * 1024],
+    };
+    match timeout(HELLO_LIMIT, kernel.hello()).await {
+        Ok(true) => {
+            // the zygote's child has joined: from now on nobody else may
+            room.tell(JOINED);
+            Ok((room, kernel))
+        }
+        Ok(false) | Err(_) => {
+            room.kill();
+            tracing::error!(stderr = %kernel.last_words(), "a kernel did not start");
+            Err(LocalError::KernelSilent)
+        }
+    }
+}
+
+impl Kernel {
+    /// Runs a cell. With a death the kernel is over and its room killed.
+    pub(super) async fn run(
+        &mut self,
+        room: &Room,
+        cell: &Cell,
+        output_cap: usize,
+        interrupt: &Notify,
+        sink: &OutputSink,
+    ) -> (Execution, Option<Death>) {
+        let started = Instant::now();
+        let mut running = Running {
+            id: cell.id.to_string(),
+            room,
+            collector: Collector::new(output_cap),
+            sink,
+            deadline: started + cell.timeout,
+            stopping: None,
+        };
+        self.drain_late(&mut running.collector);
+        let ended = match self.send(cell, &running.id).await {
+            Ok(()) => self.until_done(&mut running, interrupt).await,
+            Err(death) => Err(death),
+        };
+        if ended.is_err() {
+            room.kill();
+            room.gone().await;
+        }
+        self.drain(&mut running);
+        let mut execution = Execution::of(cell);
+        execution.duration_ms = Some(started.elapsed().as_secs_f64() * 1000.0);
+        let stop = running.stopping.map(|stopping| stopping.why);
+        running.collector.finish(&mut execution);
+        let death = match ended {
+            Ok(Done { status, count, exit_code }) => {
+                settle(&mut execution, status, count, exit_code);
+                None
+            }
+            Err(death) => {
+                tell_death(&mut execution, death);
+                Some(death)
+            }
+        };
+        if let Some(stop) = stop.filter(|_| execution.status != ExecutionStatus::Success) {
+            tell_stop(&mut execution, stop, cell.timeout);
+        }
+        execution.text = execution.display_text();
+        (execution, death)
+    }
+
+    /// True when the kernel has closed its end while no cell ran.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.read_control().is_err()
+    }
+
+    async fn hello(&mut self) -> bool {
+        loop {
+            if let Ok(Some((frame, _))) = self.reader.next() {
+                return frame == KernelFrame::Hello {};
+            }
+            if self.control.readable().await.is_err()
+                || !matches!(self.read_control(), Ok(Some(())))
+            {
+                return false;
+            }
+        }
+    }
+
+    /// What a kernel that did not come up left on stderr; it has run no cell.
+    fn last_words(&mut self) -> String {
+        let count = self.stderr.try_read(&mut self.scratch).unwrap_or(0);
+        String::from_utf8_lossy(&self.scratch[..count.min(2048)]).into_owned()
+    }
+
+    async fn send(&mut self, cell: &Cell, id: &str) -> Result<(), Death> {
+        let frame = ExecFrame {
+            t: "exec",
+            id,
+            code: &cell.code,
+            lang: match cell.language {
+                Language::Python => "python",
+                Language::Shell => "sh",
+            },
+            env: &cell.env,
+            stdin: cell.stdin.as_deref(),
+        }
+        .encode();
+        let write = tokio::io::AsyncWriteExt::write_all(&mut self.control, &frame);
+        match timeout(SEND_LIMIT, write).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(self.how_it_ended().await),
+            Err(_) => Err(Death::BrokeChannel),
+        }
+    }
+
+    async fn until_done(
+        &mut self,
+        running: &mut Running<'_>,
+        interrupt: &Notify,
+    ) -> Result<Done, Death> {
+        loop {
+            let wake = running.wake();
+            tokio::select! {
+                ready = self.control.readable() => {
+                    if ready.is_err() || self.read_control().is_err() {
+                        return Err(self.how_it_ended().await);
+                    }
+                    if let Some(done) = self.take_frames(running)? {
+                        return Ok(done);
+                    }
+                }
+                _ = self.stdout.readable() => {
+                    drain_pipe(&self.stdout, &mut self.scratch, running, Stream::Stdout);
+                }
+                _ = self.stderr.readable() => {
+                    drain_pipe(&self.stderr, &mut self.scratch, running, Stream::Stderr);
+                }
+                () = interrupt.notified() => running.stop(Stop::Caller),
+                () = sleep_until(wake) => {
+                    running.stop(Stop::Timeout);
+                    running.press()?;
+                }
+            }
+        }
+    }
+
+    /// Ok(None) when there is nothing to read now; an error at the end of the socket.
+    fn read_control(&mut self) -> io::Result<Option<()>> {
+        match self.control.try_read(&mut self.scratch) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.reader.push(&self.scratch[..count]);
+                Ok(Some(()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take_frames(&mut self, running: &mut Running<'_>) -> Result<Option<Done>, Death> {
+        loop {
+            let next = self.reader.next().map_err(|error| {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a kernel broke its channel"
+                );
+                Death::BrokeChannel
+            })?;
+            let Some((frame, bytes)) = next else { return Ok(None) };
+            // the kernel flushes before each frame: what stands before it in time is read before it
+            self.drain(running);
+            let ours = frame.cell() == Some(&running.id);
+            match frame {
+                KernelFrame::Done { status, n, exit_code, .. } if ours => {
+                    return Ok(Some(Done { status, count: n, exit_code }));
+                }
+                KernelFrame::Done { .. } => return Err(Death::BrokeChannel),
+                frame if ours => {
+                    let kept = running.collector.frame(frame, bytes, running.sink);
+                    kept.map_err(|_| Death::BrokeChannel)?;
+                }
+                _ => {} // left over from an earlier cell
+            }
+        }
+    }
+
+    fn drain(&mut self, running: &mut Running<'_>) {
+        drain_pipe(&self.stdout, &mut self.scratch, running, Stream::Stdout);
+        drain_pipe(&self.stderr, &mut self.scratch, running, Stream::Stderr);
+    }
+
+    /// What threads of earlier cells have printed since is no output of the next cell.
+    fn drain_late(&mut self, collector: &mut Collector) {
+        for pipe in [&self.stdout, &self.stderr] {
+            let mut taken = 0;
+            while taken < PIPE_TURN_BYTES
+                && let Ok(count @ 1..) = pipe.try_read(&mut self.scratch)
+            {
+                collector.late(&self.scratch[..count]);
+                taken += count;
+            }
+        }
+    }
+
+    async fn how_it_ended(&mut self) -> Death {
+        let Some(exit) = self.exit.take() else { return Death::Ended(None) };
+        match timeout(EXIT_NOTICE_LIMIT, exit).await {
+            Ok(code) => Death::Ended(code.ok()),
+            Err(_) => Death::BrokeChannel, // it closed its socket and lives on
+        }
+    }
+}
+
+/// The cell that runs now.
+struct Running<'a> {
+    id: String,
+    room: &'a Room,
+    collector: Collector,
+    sink: &'a OutputSink,
+    deadline: Instant,
+    stopping: Option<Stopping>,
+}
+
+/// A cell that has been told to stop.
+#[derive(Clone, Copy)]
+struct Stopping {
+    why: Stop,
+    until: Instant,
+    next: Instant,
+}
+
+/// The kernel's word on how a cell ended.
+struct Done {
+    status: DoneStatus,
+    count: Option<u32>,
+    exit_code: Option<i32>,
+}
+
+impl Running<'_> {
+    /// When there is next something to do that nobody else starts.
+    fn wake(&self) -> Instant {
+        self.stopping.map_or(self.deadline, |stopping| stopping.next.min(stopping.until))
+    }
+
+    /// Starts the end of the cell; the first reason stays.
+    fn stop(&mut self, why: Stop) {
+        if self.stopping.is_none() {
+            let now = Instant::now();
+            self.stopping = Some(Stopping { why, until: now + GRACE, next: now });
+        }
+    }
+
+    /// Interrupts, again and again, until the grace is over.
+    fn press(&mut self) -> Result<(), Death> {
+        let Some(stopping) = &mut self.stopping else { return Ok(()) };
+        let now = Instant::now();
+        if now >= stopping.until {
+            return Err(Death::IgnoredInterrupt);
+        }
+        self.room.tell(INTERRUPT);
+        stopping.next = now + INTERRUPT_EVERY;
+        Ok(())
+    }
+}
+
+fn drain_pipe(
+    pipe: &pipe::Receiver,
+    scratch: &mut [u8],
+    running: &mut Running<'_>,
+    stream: Stream,
+) {
+    let mut taken = 0;
+    while taken < PIPE_TURN_BYTES
+        && let Ok(count @ 1..) = pipe.try_read(scratch)
+    {
+        running.collector.stream(stream, &scratch[..count], running.sink);
+        taken += count;
+    }
+}
+
+/// An execution whose kernel died of it.
+fn tell_death(execution: &mut Execution, death: Death) {
+    let (exit_code, kind, message) = match death {
+        Death::Ended(Some(code @ 0..)) => {
+            (Some(code), FailureKind::Killed, format!("the interpreter exited with code {code}"))
+        }
+        Death::Ended(Some(signal)) => {
+            let message =
+                format!("the interpreter was ended by signal {}{}", -signal, signal_name(-signal));
+            (Some(128 - signal), FailureKind::Killed, message)
+        }
+        Death::Ended(None) => (None, FailureKind::SandboxLost, "the sandbox was lost".to_owned()),
+        Death::IgnoredInterrupt => (
+            Some(137),
+            FailureKind::Killed,
+            "the interpreter was killed because it ignored interrupts".to_owned(),
+        ),
+        Death::BrokeChannel => (
+            Some(137),
+            FailureKind::Killed,
+            "the interpreter was killed because it broke its channel to the service".to_owned(),
+        ),
+    };
+    execution.status = match death {
+        Death::Ended(None) => ExecutionStatus::Unknown,
+        _ => ExecutionStatus::Error,
+    };
+    execution.exit_code = exit_code;
+    execution.state_lost = true;
+    execution.error = Some(message.clone());
+    execution.failure = Some(Failure { kind, retry_safe: false, message });
+}
+
+/// An execution that was told to stop, with its kernel alive or not.
+fn tell_stop(execution: &mut Execution, stop: Stop, limit: Duration) {
+    match stop {
+        Stop::Timeout => {
+            execution.status = ExecutionStatus::Timeout;
+            execution.exit_code = Some(1);
+            let message = format!("the cell ran longer than its {} seconds", limit.as_secs_f64());
+            execution.error = Some(message);
+        }
+        Stop::Caller => {
+            let message = "the cell was interrupted".to_owned();
+            execution.status = ExecutionStatus::Error;
+            execution.error.get_or_insert_with(|| message.clone());
+            execution.failure =
+                Some(Failure { kind: FailureKind::Interrupted, retry_safe: false, message });
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGSEGV => " (SIGSEGV)",
+        libc::SIGABRT => " (SIGABRT)",
+        libc::SIGKILL => " (SIGKILL)",
+        libc::SIGSYS => " (SIGSYS, a forbidden system call)",
+        libc::SIGBUS => " (SIGBUS)",
+        libc::SIGFPE => " (SIGFPE)",
+        libc::SIGILL => " (SIGILL)",
+        _ => "",
+    }
+}

@@ -1,0 +1,204 @@
+//! The system calls that a cell may make, as data.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
+
+/// Programs as the kernel takes them, bytes of `struct sock_filter`.
+pub(super) struct Filters {
+    /// Installed once in the zygote and inherited by every fork: the allow-list, then ENOSYS.
+    pub(super) zygote: Vec<Vec<u8>>,
+    /// Installed by each kernel: takes back what the zygote needed to move it into its room.
+    pub(super) session: Vec<Vec<u8>>,
+}
+
+/// user, pid, net, ipc, uts, cgroup, mount and time namespaces.
+const CLONE_NEW_ANY: u64 = 0x7e02_0080;
+const TIOCLINUX: u64 = 0x541c;
+/// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
+const PERSONALITIES: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
+
+macro_rules! calls {
+    ($($name:ident),* $(,)?) => { [$(libc::$name),*] };
+}
+
+/// Builds the three programs for this machine's architecture.
+pub(super) fn build() -> Result<Filters, BackendError> {
+    let arch: TargetArch = std::env::consts::ARCH.try_into()?;
+    let mut allowed: BTreeMap<i64, Vec<SeccompRule>> =
+        allow_list().into_iter().map(|call| (call, Vec::new())).collect();
+    allowed.insert(libc::SYS_setns, Vec::new());
+    allowed.extend(by_argument()?);
+    let allow = SeccompFilter::new(allowed, errno(libc::EPERM), SeccompAction::Allow, arch)?;
+    // Of equal actions the program installed last decides the errno: libc falls back on ENOSYS.
+    let unknown = denied(&calls![
+        SYS_clone3,
+        SYS_io_uring_setup,
+        SYS_io_uring_enter,
+        SYS_io_uring_register,
+        SYS_userfaultfd
+    ]);
+    let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
+    let leave = denied(&calls![SYS_setns]);
+    let leave = SeccompFilter::new(leave, SeccompAction::Allow, errno(libc::EPERM), arch)?;
+    Ok(Filters { zygote: vec![bytes(allow)?, bytes(unknown)?], session: vec![bytes(leave)?] })
+}
+
+fn errno(number: i32) -> SeccompAction {
+    SeccompAction::Errno(number as u32)
+}
+
+fn denied(calls: &[i64]) -> BTreeMap<i64, Vec<SeccompRule>> {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+fn bytes(filter: SeccompFilter) -> Result<Vec<u8>, BackendError> {
+    let program: BpfProgram = filter.try_into()?;
+    let mut bytes = Vec::with_capacity(program.len() * 8);
+    for instruction in &program {
+        bytes.extend(instruction.code.to_ne_bytes());
+        bytes.extend([instruction.jt, instruction.jf]);
+        bytes.extend(instruction.k.to_ne_bytes());
+    }
+    Ok(bytes)
+}
+
+/// Calls that are allowed for some arguments only.
+fn by_argument() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    use SeccompCmpArgLen::{Dword, Qword};
+    use SeccompCmpOp::{Eq, MaskedEq, Ne};
+    let condition = SeccompCondition::new;
+    let one = |c: SeccompCondition| SeccompRule::new(vec![c]);
+    let family = |family: i32| one(condition(0, Dword, Eq, family as u64)?);
+    let not_ioctl = |request: u64| condition(1, Dword, Ne, request);
+    let no_typing = SeccompRule::new(vec![
+        not_ioctl(libc::TIOCSTI)?,
+        not_ioctl(TIOCLINUX)?,
+        not_ioctl(libc::TIOCSETD)?,
+    ])?;
+    let personalities = PERSONALITIES
+        .iter()
+        .map(|value| one(condition(0, Dword, Eq, *value)?))
+        .collect::<Result<_, _>>()?;
+    let sockets = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(family);
+    Ok(BTreeMap::from([
+        (libc::SYS_clone, vec![one(condition(0, Qword, MaskedEq(CLONE_NEW_ANY), 0)?)?]),
+        (libc::SYS_socket, sockets.into_iter().collect::<Result<_, _>>()?),
+        (libc::SYS_socketpair, vec![family(libc::AF_UNIX)?]),
+        (libc::SYS_ioctl, vec![no_typing]),
+        (libc::SYS_personality, personalities),
+    ]))
+}
+
+#[rustfmt::skip]
+fn allow_list() -> Vec<i64> {
+    let mut list = Vec::new();
+    // reading and writing; no splice, tee or vmsplice: page-cache bugs have lived there and nothing needs them
+    list.extend(calls![
+        SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
+        SYS_pwritev2, SYS_close, SYS_close_range, SYS_lseek, SYS_dup, SYS_dup3, SYS_fcntl, SYS_flock, SYS_fsync,
+        SYS_fdatasync, SYS_sync_file_range, SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_fadvise64, SYS_readahead,
+        SYS_copy_file_range, SYS_sendfile, SYS_pipe2, SYS_eventfd2, SYS_ppoll, SYS_pselect6, SYS_epoll_create1,
+        SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_signalfd4, SYS_timerfd_create, SYS_timerfd_settime,
+        SYS_timerfd_gettime, SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch, SYS_memfd_create,
+        SYS_sync, SYS_syncfs,
+    ]);
+    // files
+    list.extend(calls![
+        SYS_openat, SYS_openat2, SYS_newfstatat, SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64,
+        SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_mkdirat, SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_linkat,
+        SYS_symlinkat, SYS_readlinkat, SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_faccessat,
+        SYS_faccessat2, SYS_utimensat, SYS_umask, SYS_mknodat, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr,
+        SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr, SYS_removexattr,
+        SYS_lremovexattr, SYS_fremovexattr,
+    ]);
+    // memory
+    list.extend(calls![
+        SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_brk, SYS_msync, SYS_mincore, SYS_membarrier,
+        SYS_mlock, SYS_munlock, SYS_mlock2, SYS_get_mempolicy, SYS_mbind, SYS_set_mempolicy, SYS_pkey_alloc,
+        SYS_pkey_free, SYS_pkey_mprotect,
+    ]);
+    // processes and signals
+    list.extend(calls![
+        SYS_exit, SYS_exit_group, SYS_wait4, SYS_waitid, SYS_execve, SYS_execveat, SYS_kill, SYS_tkill, SYS_tgkill,
+        SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigpending, SYS_rt_sigtimedwait,
+        SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_rt_sigsuspend, SYS_sigaltstack, SYS_restart_syscall,
+        SYS_getpid, SYS_getppid, SYS_gettid, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getresuid,
+        SYS_getresgid, SYS_getgroups, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
+        SYS_setresgid, SYS_setgroups, SYS_setfsuid, SYS_setfsgid, SYS_getpgid, SYS_setpgid, SYS_getsid, SYS_setsid,
+        SYS_set_tid_address, SYS_set_robust_list, SYS_get_robust_list, SYS_rseq, SYS_futex, SYS_prctl, SYS_getrlimit,
+        SYS_setrlimit, SYS_prlimit64, SYS_getrusage, SYS_times, SYS_sysinfo, SYS_uname, SYS_getcpu, SYS_capget,
+        SYS_capset, SYS_sched_yield, SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_sched_getparam,
+        SYS_sched_getscheduler, SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_sched_rr_get_interval,
+        SYS_getpriority, SYS_setpriority, SYS_ioprio_get, SYS_pidfd_open, SYS_pidfd_send_signal,
+    ]);
+    // time
+    list.extend(calls![
+        SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_getitimer,
+        SYS_setitimer, SYS_timer_create, SYS_timer_settime, SYS_timer_gettime, SYS_timer_getoverrun, SYS_timer_delete,
+    ]);
+    // sockets and System V IPC, both in namespaces of the room's own
+    list.extend(calls![
+        SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname, SYS_getpeername, SYS_sendto,
+        SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setsockopt, SYS_getsockopt,
+        SYS_shutdown, SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_semget, SYS_semop, SYS_semtimedop,
+        SYS_semctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl, SYS_getrandom,
+    ]);
+    // a program may restrict itself further
+    list.extend(calls![
+        SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self, SYS_seccomp,
+    ]);
+    #[cfg(target_arch = "x86_64")]
+    list.extend(calls![
+        SYS_open, SYS_creat, SYS_stat, SYS_lstat, SYS_poll, SYS_select, SYS_access, SYS_pipe, SYS_dup2, SYS_rename,
+        SYS_mkdir, SYS_rmdir, SYS_link, SYS_unlink, SYS_symlink, SYS_readlink, SYS_chmod, SYS_chown, SYS_lchown,
+        SYS_getpgrp, SYS_epoll_create, SYS_epoll_wait, SYS_inotify_init, SYS_eventfd, SYS_signalfd, SYS_futimesat,
+        SYS_utime, SYS_utimes, SYS_alarm, SYS_pause, SYS_time, SYS_getdents, SYS_vfork, SYS_fork, SYS_arch_prctl,
+        SYS_mknod,
+    ]);
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_fit_the_kernels_limit_of_4096_instructions() {
+        let filters = build().expect("filters for this architecture");
+        let lengths: Vec<usize> = filters
+            .zygote
+            .iter()
+            .chain(&filters.session)
+            .map(|program| program.len() / 8)
+            .collect();
+        assert_eq!(lengths.len(), 3);
+        assert!(lengths.iter().all(|length| (1..4096).contains(length)), "{lengths:?}");
+    }
+
+    #[test]
+    fn calls_that_change_namespaces_or_the_kernel_are_on_no_list() {
+        let list = allow_list();
+        for call in calls![
+            SYS_unshare,
+            SYS_mount,
+            SYS_umount2,
+            SYS_pivot_root,
+            SYS_ptrace,
+            SYS_bpf,
+            SYS_keyctl,
+            SYS_kexec_load,
+            SYS_init_module,
+            SYS_reboot,
+            SYS_process_vm_readv,
+            SYS_perf_event_open,
+            SYS_splice,
+            SYS_setns
+        ] {
+            assert!(!list.contains(&call), "{call}");
+        }
+    }
+}

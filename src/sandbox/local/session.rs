@@ -1,0 +1,281 @@
+//! One local sandbox: a room that is made anew when its kernel has died.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use tokio::sync::{Mutex, Notify};
+use tokio::task::spawn_blocking;
+
+use super::Workshop;
+use super::error::LocalError;
+use super::files::{Listing, Upload, write_error};
+use super::kernel::{self, Kernel, Room};
+use crate::domain::event::OutputSink;
+use crate::domain::execution::{Cell, Execution};
+use crate::domain::file::{FileEntry, FilePath};
+use crate::domain::limits::Limits;
+use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxRecord, SandboxSpec};
+
+const READ_BYTES: usize = 256 * 1024;
+
+pub(super) struct LocalSandbox {
+    id: String,
+    workshop: Arc<Workshop>,
+    limits: Limits,
+    env: BTreeMap<String, String>,
+    /// The kernel, for one cell at a time; None once it has died and could not be made anew.
+    kernel: Mutex<Option<Kernel>>,
+    /// The room of now, for everybody; a new one takes its place when its kernel has died.
+    room: StdMutex<Arc<Room>>,
+    /// Held while files move from a dead room to its successor, and for each change of a file.
+    moving: tokio::sync::RwLock<()>,
+    /// The files as they were when the last cell ended.
+    listing: StdMutex<Listing>,
+    interrupt: Notify,
+    running: AtomicBool,
+    terminated: AtomicBool,
+}
+
+impl LocalSandbox {
+    pub(super) async fn create(
+        workshop: Arc<Workshop>,
+        spec: &SandboxSpec,
+    ) -> Result<Self, LocalError> {
+        let (room, kernel) = make_room(&workshop, &spec.limits, &spec.env).await?;
+        Ok(Self {
+            id: spec.session_id.to_string(),
+            workshop,
+            limits: spec.limits,
+            env: spec.env.clone(),
+            kernel: Mutex::new(Some(kernel)),
+            room: StdMutex::new(Arc::new(room)),
+            moving: tokio::sync::RwLock::new(()),
+            listing: StdMutex::new(Listing::default()),
+            interrupt: Notify::new(),
+            running: AtomicBool::new(false),
+            terminated: AtomicBool::new(false),
+        })
+    }
+
+    fn room(&self) -> Arc<Room> {
+        Arc::clone(&self.room.lock().expect("no panic while the room is held"))
+    }
+
+    fn is_terminated(&self) -> bool {
+        self.terminated.load(Ordering::SeqCst)
+    }
+
+    /// A room in place of one that has died, with its files. Says whether all files arrived.
+    async fn replace_room(&self) -> Result<(Kernel, bool), LocalError> {
+        let (room, kernel) = make_room(&self.workshop, &self.limits, &self.env).await?;
+        let _moving = self.moving.write().await;
+        let old = self.room();
+        let room = Arc::new(room);
+        let new = Arc::clone(&room);
+        let copied = spawn_blocking(move || old.files.copy_into(&new.files)).await.unwrap_or(false);
+        *self.room.lock().expect("no panic while the room is held") = Arc::clone(&room);
+        if self.is_terminated() {
+            room.kill();
+        }
+        Ok((kernel, copied))
+    }
+
+    /// What the cell did to the files, told in its execution.
+    async fn tell_files(&self, execution: &mut Execution) {
+        let room = self.room();
+        let Ok(Ok(listing)) = spawn_blocking(move || room.files.list()).await else {
+            execution.truncated = true;
+            return;
+        };
+        let mut before = self.listing.lock().expect("no panic while the listing is held");
+        let (changes, whole) = listing.changes_since(&before);
+        execution.files = changes;
+        execution.truncated |= !whole;
+        *before = listing;
+    }
+
+    /// Makes the sandbox usable again after its kernel has died.
+    async fn recover(&self, execution: &mut Execution) -> Option<Kernel> {
+        if self.is_terminated() {
+            execution.files_lost = true;
+            return None;
+        }
+        match self.replace_room().await {
+            Ok((kernel, whole)) => {
+                execution.files_lost = !whole;
+                // the copies have new inodes, and none of that is the next cell's doing
+                let mut ignored = Execution { truncated: false, ..execution.clone() };
+                self.tell_files(&mut ignored).await;
+                Some(kernel)
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "a dead room was not replaced"
+                );
+                execution.files_lost = true;
+                None
+            }
+        }
+    }
+
+    async fn publish(
+        &self,
+        upload: Upload,
+        path: &FilePath,
+        room: Arc<Room>,
+    ) -> Result<FileEntry, SandboxError> {
+        let _moving = self.moving.read().await;
+        let now = self.room();
+        let path_inside = path.clone();
+        let (entry, stamp) = blocking(move || {
+            if Arc::ptr_eq(&room, &now) {
+                return now.files.publish(&upload, &path_inside);
+            }
+            // the room died while the content came in: what came lies in the old one's tmpfs
+            let copy = now.files.upload()?;
+            copy.copy_from(&upload.file)?;
+            now.files.publish(&copy, &path_inside)
+        })
+        .await?;
+        let mut listing = self.listing.lock().expect("no panic while the listing is held");
+        listing.files.insert(path.to_string(), stamp);
+        Ok(entry)
+    }
+}
+
+#[async_trait]
+impl Sandbox for LocalSandbox {
+    fn record(&self) -> SandboxRecord {
+        SandboxRecord { sandbox_id: self.id.clone() }
+    }
+
+    async fn execute(&self, cell: &Cell, sink: &OutputSink) -> Result<Execution, SandboxError> {
+        let mut slot = self.kernel.lock().await;
+        if self.is_terminated() {
+            return Err(SandboxError::Lost);
+        }
+        // a kernel may have died between cells: this cell was not handed over to it
+        let mut lost = None;
+        if slot.as_mut().is_none_or(Kernel::has_ended) {
+            let (kernel, whole) = self.replace_room().await.map_err(super::not_ready)?;
+            *slot = Some(kernel);
+            lost = Some(!whole);
+        }
+        let Some(kernel) = slot.as_mut() else { return Err(SandboxError::Lost) };
+        let _ = self.interrupt.notified().now_or_never(); // one meant for an earlier cell
+        self.running.store(true, Ordering::SeqCst);
+        let room = self.room();
+        let cap = self.workshop.output_cap;
+        let (mut execution, death) = kernel.run(&room, cell, cap, &self.interrupt, sink).await;
+        self.running.store(false, Ordering::SeqCst);
+        self.tell_files(&mut execution).await;
+        if let Some(files_lost) = lost {
+            execution.state_lost = true;
+            execution.files_lost = files_lost;
+        }
+        if death.is_some() {
+            *slot = self.recover(&mut execution).await;
+        }
+        Ok(execution)
+    }
+
+    async fn write_file(
+        &self,
+        path: &FilePath,
+        mut content: ByteStream,
+        max_bytes: u64,
+    ) -> Result<FileEntry, SandboxError> {
+        let room = self.room();
+        let mut upload = room.files.upload()?;
+        let mut written = 0;
+        while let Some(piece) = content.next().await {
+            let piece = piece.map_err(SandboxError::ContentCut)?;
+            written += piece.len() as u64;
+            if written > max_bytes {
+                return Err(SandboxError::FileTooLarge(max_bytes));
+            }
+            // a page of tmpfs at a time: memory, never a disk that could hold this thread up
+            upload.file.write_all(&piece).map_err(write_error)?;
+        }
+        self.publish(upload, path, room).await
+    }
+
+    async fn read_file(&self, path: &FilePath) -> Result<(FileEntry, ByteStream), SandboxError> {
+        let room = self.room();
+        let path = path.clone();
+        let (entry, file) = blocking(move || room.files.read(&path)).await?;
+        let size = entry.size_bytes;
+        // at most the size that was told, however much the program goes on writing
+        let content = stream::try_unfold((file, size), |(mut file, left)| async move {
+            if left == 0 {
+                return Ok(None);
+            }
+            let mut piece = vec![0; READ_BYTES.min(usize::try_from(left).unwrap_or(READ_BYTES))];
+            let count = file.read(&mut piece)?;
+            if count == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
+            }
+            piece.truncate(count);
+            Ok(Some((Bytes::from(piece), (file, left - count as u64))))
+        });
+        Ok((entry, content.into_stream().boxed()))
+    }
+
+    async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError> {
+        let room = self.room();
+        let listing = blocking(move || room.files.list().map_err(SandboxError::Io)).await?;
+        Ok(listing.entries())
+    }
+
+    async fn delete_file(&self, path: &FilePath) -> Result<(), SandboxError> {
+        let _moving = self.moving.read().await;
+        let room = self.room();
+        let inside = path.clone();
+        blocking(move || room.files.remove(&inside)).await?;
+        let mut listing = self.listing.lock().expect("no panic while the listing is held");
+        listing.files.remove(path.as_str());
+        Ok(())
+    }
+
+    async fn interrupt(&self) {
+        if self.running.load(Ordering::SeqCst) {
+            self.interrupt.notify_one();
+        }
+    }
+
+    async fn extend(&self, _: Duration) -> Result<(), SandboxError> {
+        Ok(()) // a room has no deadline of its own
+    }
+
+    async fn terminate(&self) {
+        self.terminated.store(true, Ordering::SeqCst);
+        let room = self.room();
+        room.kill();
+        room.gone().await;
+    }
+}
+
+async fn make_room(
+    workshop: &Workshop,
+    limits: &Limits,
+    env: &BTreeMap<String, String>,
+) -> Result<(Room, Kernel), LocalError> {
+    let zygote = workshop.zygote().await?;
+    kernel::spawn(&zygote, workshop.spawn_request(limits, env)).await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
+) -> Result<T, SandboxError> {
+    match spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(SandboxError::Io(error.into())),
+    }
+}

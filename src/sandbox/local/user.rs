@@ -1,0 +1,78 @@
+//! Who the service is on the host: never root once it serves.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::sys;
+use crate::config::User;
+
+/// Why root could not be given up.
+#[derive(Debug, thiserror::Error)]
+pub enum UserError {
+    /// The folder cannot be made or handed over.
+    #[error("cannot hand the folder {} to user {uid}", folder.display())]
+    HandOver {
+        /// The data folder.
+        folder: PathBuf,
+        /// The user.
+        uid: u32,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("cannot become user {0}")]
+    Become(u32, #[source] io::Error),
+    /// The folder cannot be reached afterwards.
+    #[error(
+        "user {uid}, which the service becomes, cannot reach the data folder {}: name one that it can \
+         reach with --data-dir, such as /var/lib/interpreterd/data", folder.display()
+    )]
+    Unreachable {
+        /// The data folder.
+        folder: PathBuf,
+        /// The user.
+        uid: u32,
+    },
+}
+
+/// Gives up root where the process has it, after handing the data folder over. In both cases other
+/// processes of the same user may no longer look into this one.
+///
+/// # Errors
+/// [`UserError`] when the service could not work as that user.
+pub fn give_up_root(user: User, data_dir: &Path) -> Result<(), UserError> {
+    if rustix::process::geteuid().is_root() {
+        let User { uid, .. } = user;
+        hand_over(user, data_dir).map_err(|source| UserError::HandOver {
+            folder: data_dir.to_owned(),
+            uid,
+            source,
+        })?;
+        sys::become_user(user.uid, user.gid).map_err(|error| UserError::Become(user.uid, error))?;
+        let absolute = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+        if std::fs::read_dir(&absolute).is_err() {
+            return Err(UserError::Unreachable { folder: absolute, uid });
+        }
+    }
+    let closed = rustix::process::DumpableBehavior::NotDumpable;
+    rustix::process::set_dumpable_behavior(closed)
+        .map_err(|errno| UserError::Become(user.uid, errno.into()))
+}
+
+fn hand_over(user: User, folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let owner = |path: &Path| std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid));
+    owner(folder)?;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            owner(&entry.path())?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! Messages and frames of the provider, as types: pure.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::root::RootPlan;
+
+/// The longest frame accepted from a kernel.
+pub(super) const MAX_FRAME_BYTES: usize = 32 << 20;
+
+/// How a warden is set up.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct WardenPlan {
+    pub(super) root: RootPlan,
+    pub(super) python: PathBuf,
+    /// Modules that the zygote imports before the first fork.
+    pub(super) packages: Vec<String>,
+    pub(super) environ: BTreeMap<String, String>,
+}
+
+/// What a room and its kernel are made with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SpawnRequest {
+    pub(super) id: String,
+    pub(super) disk_bytes: u64,
+    pub(super) inodes: u64,
+    pub(super) memory_bytes: u64,
+    /// Names of resource limits without `RLIMIT_`, soft and hard alike.
+    pub(super) limits: BTreeMap<String, u64>,
+    pub(super) environ: BTreeMap<String, String>,
+}
+
+/// Service to warden. A spawn carries session socket, stdout and stderr.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum ToWarden {
+    Start(WardenPlan),
+    Spawn(SpawnRequest),
+}
+
+/// Warden to service. `Spawned` carries the pidfds of room and kernel, the files folder readable
+/// and as a place, and the room's socket.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum FromWarden {
+    Ready {
+        python: String,
+        packages: BTreeMap<String, String>,
+        landlock: u32,
+        own_proc: bool,
+    },
+    Spawned {
+        id: String,
+    },
+    Failed {
+        id: String,
+        step: String,
+        errno: i32,
+    },
+    /// Negative: the number of a signal.
+    Exited {
+        id: String,
+        code: i32,
+    },
+    Fatal {
+        step: String,
+        errno: i32,
+    },
+}
+
+/// Warden to zygote. A fork carries the room's pidfd before what the service gave.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum ToZygote {
+    Start { packages: Vec<String>, filters: Vec<String>, session_filters: Vec<String> },
+    Fork(SpawnRequest),
+}
+
+/// Zygote to warden.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum FromZygote {
+    Ready { python: String, packages: BTreeMap<String, String>, landlock: u32, threads: u32 },
+    Forked { id: String },
+    Exited { id: Option<String>, code: i32 },
+}
+
+/// Room init to warden. `Ready` carries the files folder, readable and as a place.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum FromRoom {
+    Ready,
+    Failed { step: String, errno: i32 },
+}
+
+impl ToZygote {
+    pub(super) fn start(packages: &[String], filters: &[Vec<u8>], session: &[Vec<u8>]) -> Self {
+        let text = |programs: &[Vec<u8>]| programs.iter().map(|p| STANDARD.encode(p)).collect();
+        Self::Start {
+            packages: packages.to_vec(),
+            filters: text(filters),
+            session_filters: text(session),
+        }
+    }
+}
+
+/// A message as it travels.
+pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    serde_json::to_vec(message).expect("messages have string keys and no failing parts")
+}
+
+/// The message, or None when it is none of these.
+pub(super) fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
+    serde_json::from_slice(message).ok()
+}
+
+/// A cell on its way to the kernel.
+#[derive(Debug, Serialize)]
+pub(super) struct ExecFrame<'a> {
+    pub(super) t: &'static str,
+    pub(super) id: &'a str,
+    pub(super) code: &'a str,
+    pub(super) lang: &'static str,
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) stdin: Option<&'a str>,
+}
+
+impl ExecFrame<'_> {
+    /// The frame as it travels, its length first.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let body = encode(self);
+        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+        frame.extend(body);
+        frame
+    }
+}
+
+/// A frame from a kernel: hostile input. Unknown kinds and keys are passed over.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub(super) enum KernelFrame {
+    Hello {},
+    Display {
+        id: Option<String>,
+        #[serde(default)]
+        data: Map<String, Value>,
+        #[serde(default)]
+        metadata: Map<String, Value>,
+        display_id: Option<String>,
+        #[serde(default)]
+        update: bool,
+        #[serde(default)]
+        cut: Vec<String>,
+    },
+    Result {
+        id: Option<String>,
+        #[serde(default)]
+        data: Map<String, Value>,
+        #[serde(default)]
+        metadata: Map<String, Value>,
+        #[serde(default)]
+        cut: Vec<String>,
+    },
+    Error {
+        id: Option<String>,
+        #[serde(default)]
+        ename: String,
+        #[serde(default)]
+        evalue: String,
+        #[serde(default)]
+        traceback: String,
+        line: Option<u32>,
+    },
+    Clear {
+        id: Option<String>,
+    },
+    Dropped {
+        id: Option<String>,
+    },
+    Done {
+        id: Option<String>,
+        status: DoneStatus,
+        n: Option<u32>,
+        exit_code: Option<i32>,
+    },
+    #[serde(other)]
+    Unknown,
+}
+
+/// How the kernel says that a cell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DoneStatus {
+    Ok,
+    Error,
+    Interrupted,
+}
+
+impl KernelFrame {
+    /// The cell that the frame belongs to.
+    pub(super) fn cell(&self) -> Option<&str> {
+        match self {
+            Self::Display { id, .. }
+            | Self::Result { id, .. }
+            | Self::Error { id, .. }
+            | Self::Clear { id }
+            | Self::Dropped { id }
+            | Self::Done { id, .. } => id.as_deref(),
+            Self::Hello {} | Self::Unknown => None,
+        }
+    }
+}
+
+/// How a kernel breaks its channel; the session is ended for it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error("a frame of {0} bytes is over the limit")]
+    TooLong(usize),
+    #[error("a frame is not what it must be")]
+    Malformed(#[source] serde_json::Error),
+}
+
+/// Cuts a stream of bytes into frames.
+#[derive(Debug, Default)]
+pub(super) struct FrameReader {
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl FrameReader {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame with its length in bytes, or None until more bytes have come.
+    pub(super) fn next(&mut self) -> Result<Option<(KernelFrame, usize)>, FrameError> {
+        let waiting = &self.buffer[self.start..];
+        let Some((length, rest)) = waiting.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > MAX_FRAME_BYTES {
+            return Err(FrameError::TooLong(length));
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let frame = serde_json::from_slice(body).map_err(FrameError::Malformed)?;
+        self.start += 4 + length;
+        if self.start > MAX_FRAME_BYTES {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        Ok(Some((frame, length)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn framed(value: &Value) -> Vec<u8> {
+        let body = value.to_string().into_bytes();
+        [(body.len() as u32).to_le_bytes().to_vec(), body].concat()
+    }
+
+    #[test]
+    fn frames_arrive_whole_however_they_are_cut() {
+        let bytes = [
+            framed(&json!({"t": "done", "id": "a", "status": "ok", "exit_code": 0, "new": 1})),
+            framed(&json!({"t": "later invention", "x": [1, 2]})),
+        ]
+        .concat();
+        for cut in 1..bytes.len() {
+            let mut reader = FrameReader::default();
+            let mut seen = Vec::new();
+            for piece in [&bytes[..cut], &bytes[cut..]] {
+                reader.push(piece);
+                while let Some((frame, _)) = reader.next().expect("well-formed") {
+                    seen.push(frame);
+                }
+            }
+            let done = KernelFrame::Done {
+                id: Some("a".into()),
+                status: DoneStatus::Ok,
+                n: None,
+                exit_code: Some(0),
+            };
+            assert_eq!(seen, [done, KernelFrame::Unknown]);
+        }
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_before_anything_is_kept() {
+        let mut reader = FrameReader::default();
+        reader.push(&u32::MAX.to_le_bytes());
+        assert!(matches!(reader.next(), Err(FrameError::TooLong(_))));
+    }
+
+    #[test]
+    fn json_nested_without_end_is_refused() {
+        let mut reader = FrameReader::default();
+        let body = "[".repeat(200_000);
+        reader.push(&(body.len() as u32).to_le_bytes());
+        reader.push(body.as_bytes());
+        assert!(matches!(reader.next(), Err(FrameError::Malformed(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..16)) {
+            let mut reader = FrameReader::default();
+            for piece in pieces {
+                reader.push(&piece);
+                while let Ok(Some(_)) = reader.next() {}
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Sandboxes: where code runs, and who makes them.
+
+pub mod connect;
+mod error;
+pub mod local;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+
+pub use error::SandboxError;
+
+use crate::domain::event::OutputSink;
+use crate::domain::execution::{Cell, Execution};
+use crate::domain::file::{FileEntry, FilePath};
+use crate::domain::id::SessionId;
+use crate::domain::limits::{Limits, LimitsRequest};
+use crate::domain::provider::{Capabilities, Isolation};
+
+/// A file's content on its way in or out.
+pub type ByteStream = BoxStream<'static, std::io::Result<Bytes>>;
+
+/// A place where code runs.
+#[async_trait]
+pub trait Sandbox: Send + Sync {
+    /// All that is needed to find it again.
+    fn record(&self) -> SandboxRecord;
+
+    /// Runs a cell. Success, error, timeout and unknown are values; an error means that the code
+    /// was certainly not started. Must not be dropped while it runs: ask [`Sandbox::interrupt`]
+    /// and await the value.
+    async fn execute(&self, cell: &Cell, sink: &OutputSink) -> Result<Execution, SandboxError>;
+
+    /// Writes a file whole or not at all, `max_bytes` at most.
+    async fn write_file(
+        &self,
+        path: &FilePath,
+        content: ByteStream,
+        max_bytes: u64,
+    ) -> Result<FileEntry, SandboxError>;
+
+    /// Opens a file for reading.
+    async fn read_file(&self, path: &FilePath) -> Result<(FileEntry, ByteStream), SandboxError>;
+
+    /// All files, sorted by path.
+    async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError>;
+
+    /// Removes a file.
+    async fn delete_file(&self, path: &FilePath) -> Result<(), SandboxError>;
+
+    /// Stops the running cell, its state kept where that is possible. Does nothing when none runs.
+    async fn interrupt(&self);
+
+    /// Moves the provider's own deadline, counted from now, where it has one.
+    async fn extend(&self, lifetime: Duration) -> Result<(), SandboxError>;
+
+    /// Ends it, busy or not, with all its processes. Ending twice is no fault.
+    async fn terminate(&self);
+}
+
+/// Makes sandboxes of one kind.
+#[async_trait]
+pub trait SandboxProvider: Send + Sync {
+    /// The kind of provider.
+    fn kind(&self) -> &'static str;
+
+    /// What its sandboxes can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The absolute name of the files folder inside a sandbox.
+    fn files_dir(&self) -> &str;
+
+    /// The limits of a session that asks for these.
+    fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError>;
+
+    /// Makes a sandbox that is ready for its first cell.
+    async fn create(&self, spec: &SandboxSpec)
+    -> Result<std::sync::Arc<dyn Sandbox>, SandboxError>;
+
+    /// Finds a sandbox again, or None when it is gone.
+    async fn attach(
+        &self,
+        record: &SandboxRecord,
+    ) -> Result<Option<std::sync::Arc<dyn Sandbox>>, SandboxError>;
+
+    /// The sandboxes that there are, to end those that nobody owns.
+    async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError>;
+
+    /// Whether a sandbox can be made, and what it would be like.
+    async fn check(&self) -> Result<ProviderReport, SandboxError>;
+
+    /// Ends what the provider itself keeps running.
+    async fn close(&self);
+}
+
+/// What a sandbox is made from.
+#[derive(Clone)]
+pub struct SandboxSpec {
+    /// The session that it is for.
+    pub session_id: SessionId,
+    /// What it may use.
+    pub limits: Limits,
+    /// Environment of all its cells.
+    pub env: BTreeMap<String, String>,
+    /// Packages that must be there.
+    pub packages: Vec<String>,
+    /// How long it will be needed at most.
+    pub lifetime: Duration,
+}
+
+/// All that is needed to find a sandbox again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// What the provider calls it.
+    pub sandbox_id: String,
+}
+
+/// How a provider is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderReport {
+    /// How its sandboxes are kept apart, where it says so.
+    pub isolation: Option<Isolation>,
+    /// The version of Python in its sandboxes.
+    pub python: Option<String>,
+    /// Packages that can be imported, with their versions.
+    pub packages: BTreeMap<String, String>,
+}

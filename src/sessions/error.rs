@@ -1,0 +1,80 @@
+//! How sessions fail.
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::domain::coded::{Class, Code, Coded};
+use crate::domain::id::SessionId;
+use crate::domain::session::{EndReason, Session};
+use crate::sandbox::SandboxError;
+use crate::store::StoreError;
+
+/// What could not be done with a session.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// No session of this tenant has the id.
+    #[error("there is no session {0}")]
+    NotFound(SessionId),
+    /// It has ended.
+    #[error("the session ended at {at} ({})", reason.word())]
+    Gone {
+        /// When, in RFC 3339.
+        at: String,
+        /// Why.
+        reason: EndReason,
+    },
+    /// Too many calls wait for it.
+    #[error("{0} calls wait for this session already")]
+    Busy(u32),
+    /// Its sandbox is still being made.
+    #[error("the session is still starting")]
+    Starting,
+    /// As many sessions live as may.
+    #[error("{0} sessions live already: delete one, or try again later")]
+    TooMany(u32),
+    /// The sandbox or its provider failed.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl SessionError {
+    /// The error for a session that has ended.
+    #[must_use]
+    pub fn gone(session: &Session) -> Self {
+        let at = session.ended_at.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        Self::Gone {
+            at: at.format(&Rfc3339).unwrap_or_default(),
+            reason: session.end_reason.unwrap_or(EndReason::Lost),
+        }
+    }
+}
+
+impl Coded for SessionError {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotFound(_) => Class::NotFound.named("session_not_found"),
+            Self::Gone { reason, .. } => Class::Gone.named(match reason {
+                EndReason::Deleted => "session_deleted",
+                EndReason::Expired => "session_expired",
+                EndReason::Idle => "session_idle",
+                EndReason::Lost => "session_lost",
+                EndReason::Failed => "session_failed",
+            }),
+            Self::Busy(_) => Class::Conflict.named("session_busy"),
+            Self::Starting => Class::Conflict.named("session_starting"),
+            Self::TooMany(_) => Class::Unavailable.named("too_many_sessions"),
+            Self::Sandbox(error) => error.code(),
+            Self::Store(error) => error.code(),
+        }
+    }
+
+    fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::Sandbox(error) => error.field(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The registry of sessions: create, find, lease, end.
+
+mod error;
+mod files;
+pub mod lease;
+pub mod reaper;
+mod slot;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub use error::SessionError;
+use lease::Lease;
+use slot::Slot;
+
+use crate::config::LimitSettings;
+use crate::domain::id::{SessionId, Tenant};
+use crate::domain::limits::LimitsRequest;
+use crate::domain::list::Page;
+use crate::domain::provider::{Capabilities, Isolation, ProviderInfo};
+use crate::domain::session::{EndReason, Session, SessionState};
+use crate::sandbox::connect::Providers;
+use crate::sandbox::{ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec};
+use crate::store::Store;
+
+/// What a caller asks a session to be; what is None is taken from the settings.
+#[derive(Clone, Default)]
+pub struct NewSession {
+    /// The provider entry.
+    pub provider: Option<String>,
+    /// Packages that must be there.
+    pub packages: Vec<String>,
+    /// Environment of all its cells; never stored.
+    pub env: BTreeMap<String, String>,
+    /// Lower limits.
+    pub limits: LimitsRequest,
+    /// How long it lives.
+    pub lifetime: Option<Duration>,
+    /// How long it may lie unused.
+    pub idle: Option<Duration>,
+    /// What the caller notes.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// All sessions of this process.
+pub struct Sessions {
+    live: Mutex<HashMap<SessionId, Arc<Slot>>>,
+    providers: Vec<Entry>,
+    default_provider: String,
+    store: Arc<dyn Store>,
+    limits: LimitSettings,
+    /// Rung when a deadline has come nearer.
+    deadlines: Notify,
+}
+
+struct Entry {
+    name: String,
+    provider: Arc<dyn SandboxProvider>,
+    /// What the last check found, or why it failed.
+    report: Mutex<Result<ProviderReport, String>>,
+}
+
+impl Sessions {
+    /// A registry that knows no session yet.
+    #[must_use]
+    pub fn new(
+        providers: Providers,
+        default_provider: String,
+        store: Arc<dyn Store>,
+        limits: LimitSettings,
+    ) -> Self {
+        let entry = |(name, provider)| Entry {
+            name,
+            provider,
+            report: Mutex::new(Err("it has not been tried yet".to_owned())),
+        };
+        Self {
+            live: Mutex::new(HashMap::new()),
+            providers: providers.into_iter().map(entry).collect(),
+            default_provider,
+            store,
+            limits,
+            deadlines: Notify::new(),
+        }
+    }
+
+    /// Tries every provider. An error is the default one's: the service cannot start with it.
+    pub async fn check(&self) -> Result<(), SandboxError> {
+        let mut default = Err(SandboxError::UnknownProvider(self.default_provider.clone()));
+        for entry in &self.providers {
+            let found = entry.provider.check().await;
+            let report = match &found {
+                Ok(report) => Ok(report.clone()),
+                Err(error) => Err(chain(error)),
+            };
+            *entry.report.lock().expect("no panic while the report is held") = report;
+            if entry.name == self.default_provider {
+                default = found.map(drop);
+            }
+        }
+        default
+    }
+
+    /// The configured providers.
+    #[must_use]
+    pub fn providers(&self) -> Vec<ProviderInfo> {
+        self.providers.iter().map(|entry| entry.info(&self.default_provider)).collect()
+    }
+
+    /// Makes a session and waits until it is ready for its first cell.
+    pub async fn create(&self, tenant: &Tenant, new: NewSession) -> Result<Session, SessionError> {
+        let entry = self.entry(new.provider.as_deref())?;
+        let limits = entry.provider.limits(&new.limits)?;
+        let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds);
+        let idle = new.idle.unwrap_or(self.limits.idle_seconds);
+        let now = OffsetDateTime::now_utc();
+        let session = Session {
+            id: SessionId::new(),
+            provider: entry.name.clone(),
+            sandbox_id: None,
+            state: SessionState::Starting,
+            isolation: entry.isolation(),
+            capabilities: entry.provider.capabilities(),
+            limits,
+            files_dir: entry.provider.files_dir().to_owned(),
+            packages: new.packages.clone(),
+            created_at: now,
+            last_used_at: now,
+            expires_at: now + lifetime,
+            ended_at: None,
+            end_reason: None,
+            metadata: new.metadata,
+        };
+        let spec = SandboxSpec {
+            session_id: session.id,
+            limits,
+            env: new.env,
+            packages: new.packages,
+            lifetime,
+        };
+        let slot =
+            Arc::new(Slot::new(tenant.clone(), session, lifetime, idle, self.limits.session_queue));
+        self.admit(&slot)?;
+        let made = self.furnish(&slot, entry, &spec).await;
+        self.deadlines.notify_one();
+        made
+    }
+
+    /// The row stands before the sandbox does: whatever happens between, the session is known.
+    async fn furnish(
+        &self,
+        slot: &Arc<Slot>,
+        entry: &Entry,
+        spec: &SandboxSpec,
+    ) -> Result<Session, SessionError> {
+        if let Err(error) = self.store.insert_session(&slot.tenant, &slot.snapshot()).await {
+            self.forget(spec.session_id);
+            return Err(error.into());
+        }
+        let limit = self.limits.create_seconds;
+        let made = match tokio::time::timeout(limit, entry.provider.create(spec)).await {
+            Ok(made) => made,
+            Err(_) => Err(SandboxError::TooSlow),
+        };
+        match made {
+            Ok(sandbox) => {
+                if !slot.furnish(&sandbox) {
+                    sandbox.terminate().await; // deleted while it was being made
+                    return Err(slot.gone());
+                }
+                self.store.update_session(&slot.tenant, &slot.snapshot()).await?;
+                Ok(slot.snapshot())
+            }
+            Err(error) => {
+                self.end(&slot.tenant, spec.session_id, EndReason::Failed).await?;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn admit(&self, slot: &Arc<Slot>) -> Result<(), SessionError> {
+        let mut live = self.live();
+        if live.len() >= self.limits.max_sessions as usize {
+            return Err(SessionError::TooMany(self.limits.max_sessions));
+        }
+        live.insert(slot.id, Arc::clone(slot));
+        Ok(())
+    }
+
+    fn forget(&self, id: SessionId) {
+        self.live().remove(&id);
+    }
+
+    /// A session as it is now, ended ones included.
+    pub async fn get(&self, tenant: &Tenant, id: SessionId) -> Result<Session, SessionError> {
+        if let Ok(slot) = self.slot(tenant, id) {
+            return Ok(slot.snapshot());
+        }
+        self.store.session(tenant, id).await?.ok_or(SessionError::NotFound(id))
+    }
+
+    /// Sessions, a page at a time, ended ones included.
+    pub async fn list(&self, tenant: &Tenant, page: Page) -> Result<Vec<Session>, SessionError> {
+        let mut sessions = self.store.sessions(tenant, page).await?;
+        for session in &mut sessions {
+            if let Ok(slot) = self.slot(tenant, session.id) {
+                *session = slot.snapshot();
+            }
+        }
+        Ok(sessions)
+    }
+
+    /// The sandbox of a living session, for its files: a cell may be running in it.
+    pub async fn sandbox(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+    ) -> Result<Arc<dyn Sandbox>, SessionError> {
+        let slot = self.living(tenant, id).await?;
+        slot.touch();
+        slot.sandbox()
+    }
+
+    /// Waits for its turn, then holds the session's sandbox until dropped.
+    pub async fn lease(&self, tenant: &Tenant, id: SessionId) -> Result<Lease, SessionError> {
+        let slot = self.living(tenant, id).await?;
+        Lease::wait(slot).await
+    }
+
+    /// Ends a session, busy or not. True when it was not over before.
+    pub async fn end(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        reason: EndReason,
+    ) -> Result<bool, SessionError> {
+        let Ok(slot) = self.slot(tenant, id) else {
+            return match self.store.session(tenant, id).await? {
+                Some(_) => Ok(false),
+                None => Err(SessionError::NotFound(id)),
+            };
+        };
+        let Some(sandbox) = slot.end(reason) else { return Ok(false) };
+        if let Some(sandbox) = sandbox {
+            let limit = self.limits.teardown_seconds;
+            if tokio::time::timeout(limit, sandbox.terminate()).await.is_err() {
+                tracing::error!(session.id = %id, "a sandbox did not end in time");
+            }
+        }
+        let written = self.store.update_session(tenant, &slot.snapshot()).await;
+        self.forget(id);
+        written?;
+        Ok(true)
+    }
+
+    /// Ends every session and then what the providers keep running.
+    pub async fn close(&self) {
+        let slots: Vec<_> = self.live().values().map(Arc::clone).collect();
+        let end = |slot: Arc<Slot>| async move {
+            let ended = self.end(&slot.tenant, slot.id, EndReason::Lost).await;
+            if let Err(error) = ended {
+                tracing::error!(session.id = %slot.id, error = &error as &dyn std::error::Error, "a session's end was not written");
+            }
+        };
+        futures::future::join_all(slots.into_iter().map(end)).await;
+        for entry in &self.providers {
+            entry.provider.close().await;
+        }
+    }
+
+    /// How many sessions live.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.live().len()
+    }
+
+    fn entry(&self, name: Option<&str>) -> Result<&Entry, SandboxError> {
+        let name = name.unwrap_or(&self.default_provider);
+        let found = self.providers.iter().find(|entry| entry.name == name);
+        found.ok_or_else(|| SandboxError::UnknownProvider(name.to_owned()))
+    }
+
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<Slot>>> {
+        self.live.lock().expect("no panic while the registry is held")
+    }
+
+    /// Another tenant's session is not there.
+    fn slot(&self, tenant: &Tenant, id: SessionId) -> Result<Arc<Slot>, SessionError> {
+        let found = self.live().get(&id).filter(|slot| slot.tenant == *tenant).cloned();
+        found.ok_or(SessionError::NotFound(id))
+    }
+
+    async fn living(&self, tenant: &Tenant, id: SessionId) -> Result<Arc<Slot>, SessionError> {
+        match self.slot(tenant, id) {
+            Ok(slot) if slot.is_over() => Err(slot.gone()),
+            Ok(slot) => Ok(slot),
+            Err(_) => match self.store.session(tenant, id).await? {
+                Some(session) => Err(SessionError::gone(&session)),
+                None => Err(SessionError::NotFound(id)),
+            },
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.live().values().map(|slot| slot.deadline()).min()
+    }
+
+    fn overdue(&self, now: Instant) -> Vec<(Arc<Slot>, EndReason)> {
+        let live = self.live();
+        let due = live.values().filter_map(|slot| Some((Arc::clone(slot), slot.overdue(now)?)));
+        due.collect()
+    }
+}
+
+impl Entry {
+    fn info(&self, default: &str) -> ProviderInfo {
+        let report = self.report.lock().expect("no panic while the report is held").clone();
+        let (report, reason) = match report {
+            Ok(report) => (Some(report), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let isolation = report.as_ref().and_then(|report| report.isolation.clone());
+        ProviderInfo {
+            name: self.name.clone(),
+            kind: self.provider.kind().to_owned(),
+            default: self.name == default,
+            ready: report.is_some(),
+            reason,
+            capabilities: self.capabilities(),
+            isolation,
+            python: report.as_ref().and_then(|report| report.python.clone()),
+            packages: report.map(|report| report.packages).unwrap_or_default(),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.provider.capabilities()
+    }
+
+    fn isolation(&self) -> Option<Isolation> {
+        let report = self.report.lock().expect("no panic while the report is held");
+        report.as_ref().ok().and_then(|report| report.isolation.clone())
+    }
+}
+
+/// An error with its causes, for people.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

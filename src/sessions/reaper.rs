@@ -1,0 +1,33 @@
+//! Ends sessions whose time is over.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::Sessions;
+
+/// A deadline that has been moved on by use is looked at again at the latest after this.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Sessions {
+    /// Ends sessions as their time is over, until told to stop.
+    pub async fn reap(&self, stop: CancellationToken) {
+        loop {
+            let far = Instant::now() + LOOK;
+            let next = self.next_deadline().map_or(far, |deadline| {
+                deadline.clamp(Instant::now() + Duration::from_millis(1), far)
+            });
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.deadlines.notified() => continue,
+                () = sleep_until(next) => {}
+            }
+            for (slot, reason) in self.overdue(Instant::now()) {
+                if let Err(error) = self.end(&slot.tenant, slot.id, reason).await {
+                    tracing::error!(session.id = %slot.id, error = &error as &dyn std::error::Error, "a session's end was not written");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the registry keeps of one session.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::SessionError;
+use crate::domain::id::{SessionId, Tenant};
+use crate::domain::session::{EndReason, Session, SessionState};
+use crate::sandbox::Sandbox;
+
+/// A session, its sandbox and the line of those who wait for it.
+pub(super) struct Slot {
+    pub(super) id: SessionId,
+    pub(super) tenant: Tenant,
+    /// First come, first served.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
+    pub(super) waiting: AtomicU32,
+    pub(super) max_waiting: u32,
+    idle: Duration,
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    session: Session,
+    sandbox: Option<Arc<dyn Sandbox>>,
+    expires: Instant,
+    last_used: Instant,
+}
+
+impl Slot {
+    pub(super) fn new(
+        tenant: Tenant,
+        session: Session,
+        lifetime: Duration,
+        idle: Duration,
+        max_waiting: u32,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            id: session.id,
+            tenant,
+            turn: Arc::default(),
+            waiting: AtomicU32::new(0),
+            max_waiting,
+            idle,
+            inside: Mutex::new(Inside {
+                session,
+                sandbox: None,
+                expires: now + lifetime,
+                last_used: now,
+            }),
+        }
+    }
+
+    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
+        self.inside.lock().expect("no panic while a slot is held")
+    }
+
+    pub(super) fn snapshot(&self) -> Session {
+        self.inside().session.clone()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.inside().session.state, SessionState::Ended | SessionState::Failed)
+    }
+
+    pub(super) fn gone(&self) -> SessionError {
+        SessionError::gone(&self.inside().session)
+    }
+
+    /// Puts the sandbox in. False when the session has ended meanwhile.
+    pub(super) fn furnish(&self, sandbox: &Arc<dyn Sandbox>) -> bool {
+        let mut inside = self.inside();
+        if inside.session.state != SessionState::Starting {
+            return false;
+        }
+        inside.session.state = SessionState::Ready;
+        inside.session.sandbox_id = Some(sandbox.record().sandbox_id);
+        inside.sandbox = Some(Arc::clone(sandbox));
+        inside.last_used = Instant::now();
+        true
+    }
+
+    pub(super) fn sandbox(&self) -> Result<Arc<dyn Sandbox>, SessionError> {
+        self.inside().sandbox.clone().ok_or(SessionError::Starting)
+    }
+
+    pub(super) fn touch(&self) {
+        let mut inside = self.inside();
+        inside.last_used = Instant::now();
+        inside.session.last_used_at = OffsetDateTime::now_utc();
+    }
+
+    /// A cell begins, or ends.
+    pub(super) fn set_busy(&self, busy: bool) {
+        self.touch();
+        let mut inside = self.inside();
+        inside.session.state = match (inside.session.state, busy) {
+            (SessionState::Ready | SessionState::Busy, true) => SessionState::Busy,
+            (SessionState::Ready | SessionState::Busy, false) => SessionState::Ready,
+            (over @ (SessionState::Starting | SessionState::Ended | SessionState::Failed), _) => {
+                over
+            }
+        };
+    }
+
+    /// Ends it and gives its sandbox away. None when it was over before.
+    pub(super) fn end(&self, reason: EndReason) -> Option<Option<Arc<dyn Sandbox>>> {
+        let mut inside = self.inside();
+        inside.session.state = match inside.session.state {
+            SessionState::Ended | SessionState::Failed => return None,
+            _ if reason == EndReason::Failed => SessionState::Failed,
+            _ => SessionState::Ended,
+        };
+        inside.session.ended_at = Some(OffsetDateTime::now_utc());
+        inside.session.end_reason = Some(reason);
+        Some(inside.sandbox.take())
+    }
+
+    /// When it ends if nothing happens before.
+    pub(super) fn deadline(&self) -> Instant {
+        let inside = self.inside();
+        inside.expires.min(inside.last_used + self.idle)
+    }
+
+    /// Why it must end now. A running cell counts as use, but a lifetime is a lifetime.
+    pub(super) fn overdue(&self, now: Instant) -> Option<EndReason> {
+        let inside = self.inside();
+        if now >= inside.expires {
+            return Some(EndReason::Expired);
+        }
+        let in_use =
+            inside.session.state == SessionState::Busy || self.waiting.load(Ordering::SeqCst) > 0;
+        (!in_use && now >= inside.last_used + self.idle).then_some(EndReason::Idle)
+    }
+}

@@ -1,0 +1,121 @@
+//! Contents of files and long payloads, on disk through object_store.
+
+use std::collections::HashSet;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use sha2::{Digest, Sha256};
+
+use crate::domain::id::ExecutionId;
+use crate::store::StoreError;
+
+/// What is handed to the disk at once.
+const PART_BYTES: usize = 1 << 20;
+const PARTS_AT_ONCE: usize = 2;
+
+/// Blobs by names that we make; a blob is durable before anything speaks of it.
+#[derive(Clone)]
+pub struct Blobs(Arc<dyn ObjectStore>);
+
+/// A blob that has been written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Its name.
+    pub blob: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+}
+
+impl Blobs {
+    /// Blobs in a folder that exists.
+    pub fn in_folder(folder: &FilePath) -> Result<Self, StoreError> {
+        let store = LocalFileSystem::new_with_prefix(folder).map_err(StoreError::Blob)?;
+        Ok(Self(Arc::new(store.with_fsync(true))))
+    }
+
+    /// Copies a stream into a blob and hashes it on the way. Nothing stays when it breaks off.
+    pub async fn write(
+        &self,
+        mut content: BoxStream<'_, std::io::Result<Bytes>>,
+    ) -> Result<Written, StoreError> {
+        let blob = new_name();
+        let upload =
+            self.0.put_multipart(&Path::from(blob.as_str())).await.map_err(StoreError::Blob)?;
+        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        let mut hash = Sha256::new();
+        let mut size_bytes = 0;
+        while let Some(piece) = content.next().await {
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(error) => {
+                    let _ = writer.abort().await;
+                    return Err(StoreError::Content(error));
+                }
+            };
+            hash.update(&piece);
+            size_bytes += piece.len() as u64;
+            writer.wait_for_capacity(PARTS_AT_ONCE).await.map_err(StoreError::Blob)?;
+            writer.put(piece);
+        }
+        writer.finish().await.map_err(StoreError::Blob)?;
+        let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Written { blob, size_bytes, sha256 })
+    }
+
+    /// Writes one payload.
+    pub async fn write_whole(&self, content: Bytes) -> Result<String, StoreError> {
+        let blob = new_name();
+        self.0.put(&Path::from(blob.as_str()), content.into()).await.map_err(StoreError::Blob)?;
+        Ok(blob)
+    }
+
+    /// Opens a blob for reading.
+    pub async fn read(
+        &self,
+        blob: &str,
+    ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, StoreError> {
+        let found = self.0.get(&Path::from(blob)).await.map_err(missing)?;
+        Ok(found.into_stream().map_err(std::io::Error::other).boxed())
+    }
+
+    /// Reads one payload.
+    pub async fn read_whole(&self, blob: &str) -> Result<Bytes, StoreError> {
+        let found = self.0.get(&Path::from(blob)).await.map_err(missing)?;
+        found.bytes().await.map_err(StoreError::Blob)
+    }
+
+    /// Removes the blobs that nothing speaks of and says how many. Only while nothing is written.
+    pub async fn sweep(&self, in_use: Vec<String>) -> Result<usize, StoreError> {
+        let in_use: HashSet<String> = in_use.into_iter().collect();
+        let mut swept = 0;
+        let mut found = self.0.list(None);
+        while let Some(object) = found.try_next().await.map_err(StoreError::Blob)? {
+            if !in_use.contains(object.location.as_ref()) {
+                self.0.delete(&object.location).await.map_err(StoreError::Blob)?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// Two letters of folder keep folders short; the end of an id is its random part.
+fn new_name() -> String {
+    let id = ExecutionId::new().to_string();
+    format!("{}/{id}", &id[id.len() - 2..])
+}
+
+fn missing(error: object_store::Error) -> StoreError {
+    match error {
+        object_store::Error::NotFound { .. } => StoreError::BlobMissing,
+        other => StoreError::Blob(other),
+    }
+}

@@ -1,0 +1,100 @@
+//! What is remembered: runs, sessions and the files that runs made.
+
+pub mod blobs;
+pub mod connect;
+mod error;
+mod row;
+mod sql;
+mod sqlite;
+mod writer;
+
+use async_trait::async_trait;
+pub use error::StoreError;
+
+use crate::domain::id::{RunId, SessionId, Tenant};
+use crate::domain::list::{Page, RunFilter};
+use crate::domain::run::{Run, RunSummary};
+use crate::domain::session::Session;
+
+/// Where runs and sessions are written down. Each write is whole or not at all.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Writes a session down before its sandbox is made.
+    async fn insert_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError>;
+
+    /// Writes down how a session stands now; an ended one stays as it ended.
+    async fn update_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError>;
+
+    /// A session as it was last written down.
+    async fn session(&self, tenant: &Tenant, id: SessionId) -> Result<Option<Session>, StoreError>;
+
+    /// Sessions, a page at a time.
+    async fn sessions(&self, tenant: &Tenant, page: Page) -> Result<Vec<Session>, StoreError>;
+
+    /// Writes a run down before its code is handed over.
+    async fn begin_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<(), StoreError>;
+
+    /// Writes down how a run ended, with its files. False when it had ended before: the first end stays.
+    async fn finish_run(
+        &self,
+        tenant: &Tenant,
+        run: &Run,
+        files: &[StoredFile],
+    ) -> Result<bool, StoreError>;
+
+    /// A run whole.
+    async fn run(&self, tenant: &Tenant, id: RunId) -> Result<Option<Run>, StoreError>;
+
+    /// Runs without what they put out, a page at a time.
+    async fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: Page,
+    ) -> Result<Vec<RunSummary>, StoreError>;
+
+    /// Where the content of a run's file is.
+    async fn output_file(
+        &self,
+        tenant: &Tenant,
+        id: RunId,
+        path: &str,
+    ) -> Result<Option<StoredFile>, StoreError>;
+
+    /// Ends what an earlier start of this replica left open: running runs as unknown, queued ones
+    /// as an error that is safe to retry, sessions as lost.
+    async fn recover(&self) -> Result<Recovered, StoreError>;
+
+    /// The blobs that rows speak of.
+    async fn blobs_in_use(&self) -> Result<Vec<String>, StoreError>;
+
+    /// Whether the store answers.
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Writes what is waiting and closes.
+    async fn close(&self);
+}
+
+/// A run's file and the blob that holds its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredFile {
+    /// Relative to the files folder.
+    pub path: String,
+    /// The blob's name, which never comes from the file's.
+    pub blob: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Judged by the name.
+    pub mime: String,
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// What was found open at start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Runs that have been ended.
+    pub runs: usize,
+    /// Sessions that have been ended.
+    pub sessions: usize,
+}

@@ -1,0 +1,144 @@
+//! Rows as they stand in the tables.
+
+use serde::{Deserialize, Serialize};
+use sqlx::FromRow;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::domain::file::OutputFile;
+use crate::domain::id::Tenant;
+use crate::domain::run::{CodeExecResult, Run, RunSummary};
+use crate::domain::session::{Session, SessionState};
+use crate::store::{StoreError, StoredFile};
+
+/// A session to be written.
+#[derive(Debug, Clone)]
+pub(super) struct SessionRow {
+    pub(super) session_id: Uuid,
+    pub(super) tenant: String,
+    pub(super) state: &'static str,
+    pub(super) body: String,
+}
+
+/// A run at its begin.
+#[derive(Debug, Clone)]
+pub(super) struct RunRow {
+    pub(super) run_id: Uuid,
+    pub(super) tenant: String,
+    pub(super) kind: &'static str,
+    pub(super) status: &'static str,
+    pub(super) session_id: Uuid,
+    pub(super) provider: String,
+    pub(super) created_at: i64,
+    pub(super) summary: String,
+}
+
+/// A run at its end.
+#[derive(Debug, Clone)]
+pub(super) struct FinishRow {
+    pub(super) run_id: Uuid,
+    pub(super) tenant: String,
+    pub(super) status: &'static str,
+    pub(super) summary: String,
+    pub(super) detail: Option<String>,
+    pub(super) detail_blob: Option<String>,
+    pub(super) files: Vec<StoredFile>,
+}
+
+/// What a run put out; long ones stand in a blob.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RunDetail {
+    pub(super) text: String,
+    pub(super) code_exec_results: Vec<CodeExecResult>,
+    pub(super) output_files: Vec<OutputFile>,
+}
+
+/// A run as it is read.
+#[derive(Debug, FromRow)]
+pub(super) struct StoredRunRow {
+    pub(super) summary: String,
+    pub(super) detail: Option<String>,
+    pub(super) detail_blob: Option<String>,
+}
+
+/// A run's file as it is read.
+#[derive(Debug, FromRow)]
+pub(super) struct OutputFileRow {
+    path: String,
+    blob: String,
+    size_bytes: i64,
+    mime: String,
+    sha256: String,
+}
+
+impl SessionRow {
+    pub(super) fn of(tenant: &Tenant, session: &Session) -> Result<Self, StoreError> {
+        Ok(Self {
+            session_id: session.id.uuid(),
+            tenant: tenant.name().to_owned(),
+            state: match session.state {
+                SessionState::Starting => "starting",
+                SessionState::Ready | SessionState::Busy => "ready",
+                SessionState::Ended => "ended",
+                SessionState::Failed => "failed",
+            },
+            body: json(session)?,
+        })
+    }
+}
+
+impl RunRow {
+    pub(super) fn of(tenant: &Tenant, run: &RunSummary) -> Result<Self, StoreError> {
+        Ok(Self {
+            run_id: run.id.uuid(),
+            tenant: tenant.name().to_owned(),
+            kind: run.kind.word(),
+            status: run.status.word(),
+            session_id: run.session_id.uuid(),
+            provider: run.provider.clone(),
+            created_at: microseconds(run.created_at),
+            summary: json(run)?,
+        })
+    }
+}
+
+impl RunDetail {
+    pub(super) fn of(run: &Run) -> Result<String, StoreError> {
+        #[derive(Serialize)]
+        struct Borrowed<'a> {
+            text: &'a str,
+            code_exec_results: &'a [CodeExecResult],
+            output_files: &'a [OutputFile],
+        }
+        json(&Borrowed {
+            text: &run.text,
+            code_exec_results: &run.code_exec_results,
+            output_files: &run.output_files,
+        })
+    }
+}
+
+impl From<OutputFileRow> for StoredFile {
+    fn from(row: OutputFileRow) -> Self {
+        Self {
+            path: row.path,
+            blob: row.blob,
+            size_bytes: u64::try_from(row.size_bytes).unwrap_or(0),
+            mime: row.mime,
+            sha256: row.sha256,
+        }
+    }
+}
+
+pub(super) fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(StoreError::Row)
+}
+
+pub(super) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(StoreError::Row)
+}
+
+/// Times are stored as microseconds: text of varying length would not sort.
+pub(super) fn microseconds(time: OffsetDateTime) -> i64 {
+    (time.unix_timestamp_nanos() / 1000) as i64
+}

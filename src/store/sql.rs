@@ -1,0 +1,71 @@
+//! The statements, in SQL that SQLite and Postgres both read.
+
+pub(super) const INSERT_REPLICA: &str = "
+insert into replica (replica_id, epoch, started_at) values ($1, 0, $2)";
+
+pub(super) const SELECT_REPLICA: &str = "select replica_id from replica limit 1";
+
+pub(super) const START_REPLICA: &str = "
+update replica set epoch = epoch + 1, started_at = $2 where replica_id = $1 returning epoch";
+
+pub(super) const INSERT_SESSION: &str = "
+insert into session (session_id, tenant, owner, epoch, state, body) values ($1, $2, $3, $4, $5, $6)";
+
+pub(super) const UPDATE_SESSION: &str = "
+update session set state = $3, body = $4
+where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
+
+pub(super) const SELECT_SESSION: &str = "
+select body from session where session_id = $1 and tenant = $2";
+
+pub(super) const SELECT_SESSIONS_NEWEST: &str = "
+select body from session where tenant = $1 and session_id < $2 order by session_id desc limit $3";
+
+pub(super) const SELECT_SESSIONS_OLDEST: &str = "
+select body from session where tenant = $1 and session_id > $2 order by session_id asc limit $3";
+
+pub(super) const SELECT_OPEN_SESSIONS: &str = "
+select tenant, body from session where owner = $1 and state not in ('ended', 'failed')";
+
+pub(super) const INSERT_RUN: &str = "
+insert into run (run_id, tenant, owner, epoch, kind, status, session_id, provider, created_at, summary)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+
+pub(super) const FINISH_RUN: &str = "
+update run set status = $4, summary = $5, detail = $6, detail_blob = $7
+where run_id = $1 and tenant = $2 and epoch = $3 and status in ('queued', 'running')";
+
+pub(super) const SELECT_RUN: &str = "
+select summary, detail, detail_blob from run where run_id = $1 and tenant = $2";
+
+pub(super) const SELECT_OPEN_RUNS: &str = "
+select tenant, epoch, summary from run where owner = $1 and status in ('queued', 'running')";
+
+macro_rules! select_runs {
+    ($compare:literal, $order:literal) => {
+        concat!(
+            "select summary from run where tenant = $1 and run_id ",
+            $compare,
+            " $2 and ($4 is null or kind = $4) and ($5 is null or status = $5)
+            and ($6 is null or session_id = $6) and ($7 is null or provider = $7)
+            and ($8 is null or created_at >= $8) and ($9 is null or created_at < $9)
+            order by run_id ",
+            $order,
+            " limit $3"
+        )
+    };
+}
+pub(super) const SELECT_RUNS_NEWEST: &str = select_runs!("<", "desc");
+pub(super) const SELECT_RUNS_OLDEST: &str = select_runs!(">", "asc");
+
+pub(super) const INSERT_OUTPUT_FILE: &str = "
+insert into output_file (run_id, path, tenant, blob, size_bytes, mime, sha256)
+values ($1, $2, $3, $4, $5, $6, $7)";
+
+pub(super) const SELECT_OUTPUT_FILE: &str = "
+select path, blob, size_bytes, mime, sha256 from output_file
+where run_id = $1 and tenant = $2 and path = $3";
+
+pub(super) const SELECT_BLOBS: &str = "
+select blob from output_file
+union select detail_blob from run where detail_blob is not null";

@@ -1,0 +1,297 @@
+//! The store on SQLite: one writer, some readers, write-ahead log.
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{Connection, SqlStr, SqliteConnection};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::blobs::Blobs;
+use super::row::{
+    FinishRow, OutputFileRow, RunDetail, RunRow, SessionRow, StoredRunRow, from_json, json,
+    microseconds,
+};
+use super::writer::{Owner, Write, Writer};
+use super::{Recovered, Store, StoreError, StoredFile, sql};
+use crate::domain::execution::{Failure, FailureKind};
+use crate::domain::id::{ReplicaId, RunId, SessionId, Tenant};
+use crate::domain::list::{Page, RunFilter};
+use crate::domain::run::{Run, RunStatus, RunSummary};
+use crate::domain::session::{EndReason, Session, SessionState};
+
+const BUSY_LIMIT: Duration = Duration::from_secs(5);
+const READERS: u32 = 4;
+/// Longer payloads go to blobs.
+const MAX_ROW_BYTES: usize = 64 * 1024;
+
+pub(super) struct SqliteStore {
+    readers: SqlitePool,
+    writer: Writer,
+    owner: Owner,
+    blobs: Blobs,
+}
+
+impl SqliteStore {
+    /// Opens the database, brings its tables up to date and begins this replica's next epoch.
+    pub(super) async fn open(file: &Path, blobs: Blobs) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(file)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .foreign_keys(true)
+            .busy_timeout(BUSY_LIMIT);
+        let mut connection = SqliteConnection::connect_with(&options).await?;
+        migrator().run(&mut connection).await.map_err(StoreError::Migrate)?;
+        let owner = start_replica(&mut connection).await?;
+        let readers = SqlitePoolOptions::new().max_connections(READERS);
+        let readers = readers.connect_with(options.read_only(true)).await?;
+        Ok(Self { readers, writer: Writer::start(connection, owner), owner, blobs })
+    }
+
+    async fn detail(&self, row: &StoredRunRow) -> Result<RunDetail, StoreError> {
+        match (&row.detail, &row.detail_blob) {
+            (Some(text), _) => from_json(text),
+            (None, Some(blob)) => {
+                let bytes = self.blobs.read_whole(blob).await?;
+                serde_json::from_slice(&bytes).map_err(StoreError::Row)
+            }
+            (None, None) => Ok(RunDetail {
+                text: String::new(),
+                code_exec_results: Vec::new(),
+                output_files: Vec::new(),
+            }),
+        }
+    }
+
+    async fn end_run(
+        &self,
+        tenant: &str,
+        epoch: i64,
+        summary: RunSummary,
+    ) -> Result<(), StoreError> {
+        let summary = after_the_end(summary);
+        let finish = FinishRow {
+            run_id: summary.id.uuid(),
+            tenant: tenant.to_owned(),
+            status: summary.status.word(),
+            summary: json(&summary)?,
+            detail: None,
+            detail_blob: None,
+            files: Vec::new(),
+        };
+        self.writer.write(Write::FinishRun(Box::new(finish), epoch)).await?;
+        Ok(())
+    }
+}
+
+/// What a run is that was open when the service ended.
+fn after_the_end(mut run: RunSummary) -> RunSummary {
+    let (status, retry_safe, message) = match run.status {
+        RunStatus::Queued => (RunStatus::Error, true, "the service ended before the run began"),
+        _ => (
+            RunStatus::Unknown,
+            false,
+            "the service ended while it ran: it may or may not have run to its end",
+        ),
+    };
+    run.status = status;
+    run.error = Some(message.to_owned());
+    run.failure =
+        Some(Failure { kind: FailureKind::SandboxLost, retry_safe, message: message.to_owned() });
+    run.finished_at = Some(OffsetDateTime::now_utc());
+    run
+}
+
+fn migrator() -> Migrator {
+    let first = Migration::new(
+        1,
+        "first".into(),
+        MigrationType::Simple,
+        SqlStr::from_static(include_str!("../../migrations/sqlite/0001_first.sql")),
+        false,
+    );
+    Migrator { migrations: vec![first].into(), ..Migrator::DEFAULT }
+}
+
+async fn start_replica(connection: &mut SqliteConnection) -> Result<Owner, StoreError> {
+    let now = microseconds(OffsetDateTime::now_utc());
+    let known: Option<Uuid> =
+        sqlx::query_scalar(sql::SELECT_REPLICA).fetch_optional(&mut *connection).await?;
+    let replica_id = match known {
+        Some(id) => id,
+        None => {
+            let id = ReplicaId::new().uuid();
+            sqlx::query(sql::INSERT_REPLICA).bind(id).bind(now).execute(&mut *connection).await?;
+            id
+        }
+    };
+    let epoch: i64 = sqlx::query_scalar(sql::START_REPLICA)
+        .bind(replica_id)
+        .bind(now)
+        .fetch_one(connection)
+        .await?;
+    Ok(Owner { replica_id, epoch })
+}
+
+/// Where a page starts when none came before.
+fn start(page: Page) -> Uuid {
+    page.after.unwrap_or(if page.descending { Uuid::max() } else { Uuid::nil() })
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn insert_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError> {
+        self.writer.write(Write::InsertSession(SessionRow::of(tenant, session)?)).await?;
+        Ok(())
+    }
+
+    async fn update_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError> {
+        self.writer.write(Write::UpdateSession(SessionRow::of(tenant, session)?)).await?;
+        Ok(())
+    }
+
+    async fn session(&self, tenant: &Tenant, id: SessionId) -> Result<Option<Session>, StoreError> {
+        let body: Option<String> = sqlx::query_scalar(sql::SELECT_SESSION)
+            .bind(id.uuid())
+            .bind(tenant.name())
+            .fetch_optional(&self.readers)
+            .await?;
+        body.map(|body| from_json(&body)).transpose()
+    }
+
+    async fn sessions(&self, tenant: &Tenant, page: Page) -> Result<Vec<Session>, StoreError> {
+        let statement =
+            if page.descending { sql::SELECT_SESSIONS_NEWEST } else { sql::SELECT_SESSIONS_OLDEST };
+        let bodies: Vec<String> = sqlx::query_scalar(statement)
+            .bind(tenant.name())
+            .bind(start(page))
+            .bind(page.limit)
+            .fetch_all(&self.readers)
+            .await?;
+        bodies.iter().map(|body| from_json(body)).collect()
+    }
+
+    async fn begin_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<(), StoreError> {
+        self.writer.write(Write::BeginRun(RunRow::of(tenant, run)?)).await?;
+        Ok(())
+    }
+
+    async fn finish_run(
+        &self,
+        tenant: &Tenant,
+        run: &Run,
+        files: &[StoredFile],
+    ) -> Result<bool, StoreError> {
+        let detail = RunDetail::of(run)?;
+        let (detail, detail_blob) = if detail.len() > MAX_ROW_BYTES {
+            (None, Some(self.blobs.write_whole(detail.into()).await?))
+        } else {
+            (Some(detail), None)
+        };
+        let finish = FinishRow {
+            run_id: run.summary.id.uuid(),
+            tenant: tenant.name().to_owned(),
+            status: run.summary.status.word(),
+            summary: json(&run.summary)?,
+            detail,
+            detail_blob,
+            files: files.to_vec(),
+        };
+        let write = Write::FinishRun(Box::new(finish), self.owner.epoch);
+        Ok(self.writer.write(write).await? > 0)
+    }
+
+    async fn run(&self, tenant: &Tenant, id: RunId) -> Result<Option<Run>, StoreError> {
+        let row: Option<StoredRunRow> = sqlx::query_as(sql::SELECT_RUN)
+            .bind(id.uuid())
+            .bind(tenant.name())
+            .fetch_optional(&self.readers)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let summary = from_json(&row.summary)?;
+        let RunDetail { text, code_exec_results, output_files } = self.detail(&row).await?;
+        Ok(Some(Run { summary, text, code_exec_results, output_files }))
+    }
+
+    async fn runs(
+        &self,
+        tenant: &Tenant,
+        filter: &RunFilter,
+        page: Page,
+    ) -> Result<Vec<RunSummary>, StoreError> {
+        let statement =
+            if page.descending { sql::SELECT_RUNS_NEWEST } else { sql::SELECT_RUNS_OLDEST };
+        let summaries: Vec<String> = sqlx::query_scalar(statement)
+            .bind(tenant.name())
+            .bind(start(page))
+            .bind(page.limit)
+            .bind(filter.kind.map(crate::domain::run::RunKind::word))
+            .bind(filter.status.map(RunStatus::word))
+            .bind(filter.session_id.map(SessionId::uuid))
+            .bind(&filter.provider)
+            .bind(filter.since.map(microseconds))
+            .bind(filter.until.map(microseconds))
+            .fetch_all(&self.readers)
+            .await?;
+        summaries.iter().map(|summary| from_json(summary)).collect()
+    }
+
+    async fn output_file(
+        &self,
+        tenant: &Tenant,
+        id: RunId,
+        path: &str,
+    ) -> Result<Option<StoredFile>, StoreError> {
+        let row: Option<OutputFileRow> = sqlx::query_as(sql::SELECT_OUTPUT_FILE)
+            .bind(id.uuid())
+            .bind(tenant.name())
+            .bind(path)
+            .fetch_optional(&self.readers)
+            .await?;
+        Ok(row.map(Into::into))
+    }
+
+    async fn recover(&self) -> Result<Recovered, StoreError> {
+        let runs: Vec<(String, i64, String)> = sqlx::query_as(sql::SELECT_OPEN_RUNS)
+            .bind(self.owner.replica_id)
+            .fetch_all(&self.readers)
+            .await?;
+        for (tenant, epoch, summary) in &runs {
+            self.end_run(tenant, *epoch, from_json(summary)?).await?;
+        }
+        let sessions: Vec<(String, String)> = sqlx::query_as(sql::SELECT_OPEN_SESSIONS)
+            .bind(self.owner.replica_id)
+            .fetch_all(&self.readers)
+            .await?;
+        for (tenant, body) in &sessions {
+            let mut session: Session = from_json(body)?;
+            session.state = SessionState::Ended;
+            session.end_reason = Some(EndReason::Lost);
+            session.ended_at = Some(OffsetDateTime::now_utc());
+            let row = SessionRow::of(&Tenant::named(tenant.clone()), &session)?;
+            self.writer.write(Write::UpdateSession(row)).await?;
+        }
+        Ok(Recovered { runs: runs.len(), sessions: sessions.len() })
+    }
+
+    async fn blobs_in_use(&self) -> Result<Vec<String>, StoreError> {
+        Ok(sqlx::query_scalar(sql::SELECT_BLOBS).fetch_all(&self.readers).await?)
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        sqlx::query("select 1").execute(&self.readers).await?;
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}

@@ -1,0 +1,229 @@
+//! The one writer of SQLite: what waits is committed together.
+
+use sqlx::{Connection, SqliteConnection};
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use super::row::{FinishRow, RunRow, SessionRow};
+use super::sql;
+use crate::store::StoreError;
+
+/// Writes that may wait.
+const WAITING: usize = 1024;
+/// Writes in one transaction.
+const TOGETHER: usize = 64;
+
+/// One thing to write.
+pub(super) enum Write {
+    InsertSession(SessionRow),
+    UpdateSession(SessionRow),
+    BeginRun(RunRow),
+    FinishRun(Box<FinishRow>, i64),
+}
+
+struct Asked {
+    write: Write,
+    answer: oneshot::Sender<Result<u64, StoreError>>,
+}
+
+/// Who is writing, in `owner` and `epoch`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) replica_id: Uuid,
+    pub(super) epoch: i64,
+}
+
+/// Takes writes and answers when they are committed.
+pub(super) struct Writer {
+    queue: mpsc::Sender<Asked>,
+    ended: tokio::sync::watch::Receiver<bool>,
+    closing: tokio_util::sync::CancellationToken,
+}
+
+impl Writer {
+    pub(super) fn start(connection: SqliteConnection, owner: Owner) -> Self {
+        let (queue, asked) = mpsc::channel(WAITING);
+        let (ending, ended) = tokio::sync::watch::channel(false);
+        let closing = tokio_util::sync::CancellationToken::new();
+        let closed = closing.clone();
+        tokio::spawn(async move {
+            run(connection, owner, asked, closed).await;
+            let _ = ending.send(true);
+        });
+        Self { queue, ended, closing }
+    }
+
+    /// Writes and gives the number of rows that it touched.
+    pub(super) async fn write(&self, write: Write) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.queue.send(Asked { write, answer }).await.map_err(|_| StoreError::Closed)?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Writes what waits, then closes the connection.
+    pub(super) async fn close(&self) {
+        self.closing.cancel();
+        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+    }
+}
+
+async fn run(
+    mut connection: SqliteConnection,
+    owner: Owner,
+    mut queue: mpsc::Receiver<Asked>,
+    closing: tokio_util::sync::CancellationToken,
+) {
+    let mut batch = Vec::new();
+    loop {
+        let received = tokio::select! {
+            biased;
+            received = queue.recv_many(&mut batch, TOGETHER) => received,
+            () = closing.cancelled() => {
+                queue.close();
+                continue;
+            }
+        };
+        if received == 0 {
+            break;
+        }
+        commit(&mut connection, owner, std::mem::take(&mut batch)).await;
+    }
+    if let Err(error) = connection.close().await {
+        tracing::error!(error = &error as &dyn std::error::Error, "the database was not closed");
+    }
+}
+
+async fn commit(connection: &mut SqliteConnection, owner: Owner, batch: Vec<Asked>) {
+    if let [Asked { write, .. }] = batch.as_slice()
+        && is_single(write)
+    {
+        let result = apply(connection, owner, write).await;
+        answer(batch, vec![result]);
+        return;
+    }
+    match together(connection, owner, &batch).await {
+        Ok(results) => answer(batch, results),
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a transaction failed");
+            answer(batch, Vec::new());
+        }
+    }
+}
+
+/// Each answer is sent once; where there is none, the transaction as a whole has failed.
+fn answer(batch: Vec<Asked>, results: Vec<Result<u64, StoreError>>) {
+    let mut results = results.into_iter();
+    for asked in batch {
+        let failed = || Err(StoreError::Database(sqlx::Error::WorkerCrashed));
+        let _ = asked.answer.send(results.next().unwrap_or_else(failed));
+    }
+}
+
+/// A failed statement of one write leaves the others as they are.
+async fn together(
+    connection: &mut SqliteConnection,
+    owner: Owner,
+    batch: &[Asked],
+) -> Result<Vec<Result<u64, StoreError>>, sqlx::Error> {
+    let mut transaction = connection.begin_with("begin immediate").await?;
+    let mut results = Vec::with_capacity(batch.len());
+    for asked in batch {
+        let mut savepoint = transaction.begin().await?;
+        let result = apply(&mut savepoint, owner, &asked.write).await;
+        if result.is_ok() {
+            savepoint.commit().await?;
+        } else {
+            savepoint.rollback().await?;
+        }
+        results.push(result);
+    }
+    transaction.commit().await?;
+    Ok(results)
+}
+
+fn is_single(write: &Write) -> bool {
+    match write {
+        Write::InsertSession(_) | Write::UpdateSession(_) | Write::BeginRun(_) => true,
+        Write::FinishRun(finish, _) => finish.files.is_empty(),
+    }
+}
+
+async fn apply(
+    connection: &mut SqliteConnection,
+    owner: Owner,
+    write: &Write,
+) -> Result<u64, StoreError> {
+    let done = match write {
+        Write::InsertSession(row) => {
+            sqlx::query(sql::INSERT_SESSION)
+                .bind(row.session_id)
+                .bind(&row.tenant)
+                .bind(owner.replica_id)
+                .bind(owner.epoch)
+                .bind(row.state)
+                .bind(&row.body)
+                .execute(connection)
+                .await?
+        }
+        Write::UpdateSession(row) => {
+            sqlx::query(sql::UPDATE_SESSION)
+                .bind(row.session_id)
+                .bind(&row.tenant)
+                .bind(row.state)
+                .bind(&row.body)
+                .execute(connection)
+                .await?
+        }
+        Write::BeginRun(row) => {
+            sqlx::query(sql::INSERT_RUN)
+                .bind(row.run_id)
+                .bind(&row.tenant)
+                .bind(owner.replica_id)
+                .bind(owner.epoch)
+                .bind(row.kind)
+                .bind(row.status)
+                .bind(row.session_id)
+                .bind(&row.provider)
+                .bind(row.created_at)
+                .bind(&row.summary)
+                .execute(connection)
+                .await?
+        }
+        Write::FinishRun(row, epoch) => return finish(connection, row, *epoch).await,
+    };
+    Ok(done.rows_affected())
+}
+
+/// The run's end and its files, or neither: a run that has ended gets no more files.
+async fn finish(
+    connection: &mut SqliteConnection,
+    row: &FinishRow,
+    epoch: i64,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query(sql::FINISH_RUN)
+        .bind(row.run_id)
+        .bind(&row.tenant)
+        .bind(epoch)
+        .bind(row.status)
+        .bind(&row.summary)
+        .bind(&row.detail)
+        .bind(&row.detail_blob)
+        .execute(&mut *connection)
+        .await?;
+    if done.rows_affected() == 0 {
+        return Ok(0);
+    }
+    for file in &row.files {
+        sqlx::query(sql::INSERT_OUTPUT_FILE)
+            .bind(row.run_id)
+            .bind(&file.path)
+            .bind(&row.tenant)
+            .bind(&file.blob)
+            .bind(i64::try_from(file.size_bytes).unwrap_or(i64::MAX))
+            .bind(&file.mime)
+            .bind(&file.sha256)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,28 @@
+//! Log lines: for people or as JSON, never code, file contents, prompts or keys.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::config::LogFormat;
+
+/// Starts logging to standard error, for the whole process.
+///
+/// # Errors
+/// When the filter is not in the syntax of `EnvFilter`.
+pub fn start(
+    format: LogFormat,
+    filter: &str,
+) -> Result<(), tracing_subscriber::filter::ParseError> {
+    let filter = EnvFilter::builder().parse(filter)?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_span_events(FmtSpan::NONE)
+        .with_target(false);
+    // a second start, in tests, changes nothing
+    let _ = match format {
+        LogFormat::Text => lines.with_ansi(false).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+    Ok(())
+}
