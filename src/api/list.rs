@@ -22,6 +22,7 @@ pub(super) struct PageQuery {
     /// The `next_cursor` of the page before.
     after: Option<Uuid>,
     /// The newest first when absent.
+    #[param(inline)]
     order: Option<Order>,
 }
 

@@ -1,6 +1,7 @@
 //! The HTTP face: every route and layer on one screen.
 
 mod download;
+mod drain;
 mod exec;
 mod execute;
 mod extract;
@@ -54,7 +55,7 @@ fn documented() -> OpenApiRouter<ApiState> {
 /// The OpenAPI document as JSON text.
 #[must_use]
 pub fn document() -> String {
-    let document = documented().split_for_parts().1;
+    let document = openapi::tidy(documented().split_for_parts().1);
     let mut text = document.to_pretty_json().expect("the document has string keys");
     text.push('\n');
     text
@@ -67,10 +68,11 @@ pub fn router(state: ApiState) -> Router {
     routes
         .layer(DefaultBodyLimit::max(body_limit))
         .layer(middleware::from_fn_with_state(state.clone(), guard::admit))
-        .merge(openapi::pages(document))
+        .merge(openapi::pages(openapi::tidy(document)))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(middleware::from_fn_with_state(state.clone(), guard::browsers))
+        .layer(middleware::from_fn(drain::refused_bodies))
         .layer(CatchPanicLayer::custom(problem::panicked))
         .layer(middleware::from_fn(trace::request))
         .with_state(state)

@@ -35,6 +35,14 @@ impl Modify for Keys {
     }
 }
 
+/// The document in the words of OpenAPI, which has no wildcards: `{*path}` is `{path}`.
+pub(super) fn tidy(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
+    let paths = std::mem::take(&mut document.paths.paths);
+    document.paths.paths =
+        paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    document
+}
+
 /// `/openapi.json`, and `/docs` with all that it needs.
 pub(super) fn pages(document: utoipa::openapi::OpenApi) -> Router<ApiState> {
     SwaggerUi::new("/docs").url("/openapi.json", document).into()

@@ -175,7 +175,7 @@ macro_rules! problem_groups {
         pub(super) enum $name { $(
             #[doc = $description]
             #[response(status = $status, content_type = "application/problem+json", description = $description)]
-            $variant(#[to_schema] Problem),
+            $variant(Problem),
         )* }
     )* };
 }

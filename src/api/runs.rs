@@ -42,6 +42,7 @@ pub(super) struct RunsQuery {
     /// The `next_cursor` of the page before.
     after: Option<Uuid>,
     /// The newest first when absent.
+    #[param(inline)]
     order: Option<Order>,
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 pub use error::SessionError;
 use lease::Lease;
-use slot::Slot;
+use slot::{Ended, Slot};
 
 use crate::config::LimitSettings;
 use crate::domain::id::{SessionId, Tenant};
@@ -245,11 +245,14 @@ impl Sessions {
                 None => Err(SessionError::NotFound(id)),
             };
         };
-        let Some(sandbox) = slot.end(reason) else { return Ok(false) };
-        if let Some(sandbox) = sandbox {
-            let limit = self.limits.teardown_seconds;
-            if tokio::time::timeout(limit, sandbox.terminate()).await.is_err() {
-                tracing::error!(session.id = %id, "a sandbox did not end in time");
+        match slot.end(reason) {
+            Ended::Before => return Ok(false),
+            Ended::Empty => {}
+            Ended::With(sandbox) => {
+                let limit = self.limits.teardown_seconds;
+                if tokio::time::timeout(limit, sandbox.terminate()).await.is_err() {
+                    tracing::error!(session.id = %id, "a sandbox did not end in time");
+                }
             }
         }
         let written = self.store.update_session(tenant, &slot.snapshot()).await;

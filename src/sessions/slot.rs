@@ -24,6 +24,16 @@ pub(super) struct Slot {
     inside: Mutex<Inside>,
 }
 
+/// What there was to end.
+pub(super) enum Ended {
+    /// It was over before.
+    Before,
+    /// Its sandbox was still being made.
+    Empty,
+    /// Its sandbox, which must be ended too.
+    With(Arc<dyn Sandbox>),
+}
+
 struct Inside {
     session: Session,
     sandbox: Option<Arc<dyn Sandbox>>,
@@ -108,17 +118,20 @@ impl Slot {
         };
     }
 
-    /// Ends it and gives its sandbox away. None when it was over before.
-    pub(super) fn end(&self, reason: EndReason) -> Option<Option<Arc<dyn Sandbox>>> {
+    /// Ends it and gives its sandbox away.
+    pub(super) fn end(&self, reason: EndReason) -> Ended {
         let mut inside = self.inside();
         inside.session.state = match inside.session.state {
-            SessionState::Ended | SessionState::Failed => return None,
+            SessionState::Ended | SessionState::Failed => return Ended::Before,
             _ if reason == EndReason::Failed => SessionState::Failed,
             _ => SessionState::Ended,
         };
         inside.session.ended_at = Some(OffsetDateTime::now_utc());
         inside.session.end_reason = Some(reason);
-        Some(inside.sandbox.take())
+        match inside.sandbox.take() {
+            Some(sandbox) => Ended::With(sandbox),
+            None => Ended::Empty,
+        }
     }
 
     /// When it ends if nothing happens before.

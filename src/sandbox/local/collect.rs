@@ -41,12 +41,10 @@ impl Capture {
         bytes = &rest[rest.len().saturating_sub(ring)..];
         let (fill, over) = bytes.split_at((ring - self.tail.len()).min(bytes.len()));
         self.tail.extend_from_slice(fill);
-        for part in [over] {
-            let (first, second) = part.split_at((ring - self.oldest).min(part.len()));
-            self.tail[self.oldest..self.oldest + first.len()].copy_from_slice(first);
-            self.tail[..second.len()].copy_from_slice(second);
-            self.oldest = (self.oldest + part.len()) % ring;
-        }
+        let (first, second) = over.split_at((ring - self.oldest).min(over.len()));
+        self.tail[self.oldest..self.oldest + first.len()].copy_from_slice(first);
+        self.tail[..second.len()].copy_from_slice(second);
+        self.oldest = (self.oldest + over.len()) % ring;
     }
 
     /// The same bytes for listeners, whole characters only.

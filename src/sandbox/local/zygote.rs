@@ -150,7 +150,7 @@ async fn log_lines(stderr: tokio::process::ChildStderr) {
         match (&mut reader).take(MAX_LOG_LINE).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {
-                tracing::warn!(warden = %String::from_utf8_lossy(&line).trim_end(), "the warden says")
+                tracing::warn!(warden = %String::from_utf8_lossy(&line).trim_end(), "the warden says");
             }
         }
     }

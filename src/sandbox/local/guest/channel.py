@@ -12,7 +12,6 @@ MAX_TEXT = {"text/plain": 64 << 10, "text/html": 1 << 20, "text/markdown": 256 <
 MAX_VALUE = 12 << 20
 
 
-
 def clean(text):
     """Strict JSON readers refuse lone surrogates."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

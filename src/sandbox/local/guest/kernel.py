@@ -228,10 +228,8 @@ def run_python(shell, code):
 
 def system_exit(error, number):
     """sys.exit() ends the cell with its code; the session lives on."""
-    if error.code is None or isinstance(error.code, int):
-        code = (error.code or 0) & 0xFF
-    else:
-        code = 1
+    code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    code &= 0xFF
     return ("ok" if code == 0 else "error"), {"n": number, "exit_code": code}
 
 

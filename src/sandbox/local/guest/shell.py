@@ -60,6 +60,13 @@ def make_shell():
         def finish_displayhook(self):
             pass
 
+        def cull_cache(self):
+            """Drops the oldest of Out without IPython's warning, which would be the cell's stderr."""
+            kept = self.shell.user_ns["_oh"]
+            for number in sorted(kept)[: max(int(len(kept) * self.cull_fraction), 2)]:
+                self.shell.user_ns.pop(f"_{number}", None)
+                kept.pop(number, None)
+
     class Publisher(DisplayPublisher):
         def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **_):
             more = {}
@@ -146,7 +153,7 @@ def send_error(kind, value, lines):
     flush()
     text = "\n".join(clean(str(line)) for line in lines).strip("\n")
     if len(text) > MAX_TRACEBACK:
-        text = f"{text[:MAX_TRACEBACK // 2]}\n...\n{text[-MAX_TRACEBACK // 2:]}"
+        text = f"{text[: MAX_TRACEBACK // 2]}\n...\n{text[-MAX_TRACEBACK // 2 :]}"
     try:
         message = clean(str(value))[:MAX_MESSAGE]
     except Exception:

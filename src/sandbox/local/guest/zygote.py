@@ -25,7 +25,9 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUM
     os.environ.setdefault(_name, "1")  # fork copies only the calling thread: there must be no other
 os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
-from interpreterd_guest import jail, kernel, shell as ipython  # noqa: E402  (the thread limits come before any import)
+# the thread limits come before any import
+from interpreterd_guest import jail, kernel  # noqa: E402
+from interpreterd_guest import shell as ipython  # noqa: E402
 
 WARDEN_FD = 3
 EXIT_KERNEL_FAILED = 97

@@ -1,0 +1,40 @@
+# One word for each thing that a person does here. `make needs` says what must be there first.
+.POSIX:
+.SUFFIXES:
+.PHONY: run test demo lint guest needs bench openapi settings guest-lock
+
+# A shared build folder where CI or a person sets one; the clone's own else.
+PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
+
+run: guest
+	@sh scripts/run $(PROGRAM)
+
+test: guest
+	cargo test --locked
+
+demo: guest
+	@python3 demo/ask.py --program $(PROGRAM)
+
+lint:
+	@sh scripts/lint
+
+# Builds what `make test` builds, so that nothing is compiled twice.
+guest: needs
+	cargo build --locked --all-targets
+	@$(PROGRAM) guest install
+
+needs:
+	@sh scripts/needs
+
+# Release build and minutes of measuring: by hand, on an idle machine.
+bench: guest
+	cargo bench --locked
+
+openapi:
+	cargo run --locked -- openapi > openapi/interpreterd.json
+
+settings:
+	@cargo run --locked -q -- settings
+
+guest-lock:
+	@sh scripts/guest-lock

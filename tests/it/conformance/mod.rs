@@ -1,0 +1,3 @@
+//! One suite a port, which every implementation passes.
+
+mod store;

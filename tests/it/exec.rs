@@ -1,0 +1,317 @@
+//! Exec: what callers get for each way that a cell can end.
+
+use serde_json::{Value, json};
+
+use crate::support::problem;
+use crate::support::server::caller;
+
+/// The parts of an execution that tell how it ended.
+fn end(execution: &Value) -> Value {
+    json!({
+        "status": execution["status"],
+        "exit_code": execution["exit_code"],
+        "state_lost": execution["state_lost"],
+        "failure": execution["failure"]["kind"],
+    })
+}
+
+#[tokio::test]
+async fn state_is_kept_from_cell_to_cell() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("x = 41").await;
+    let execution = session.exec("x + 1").await;
+    assert_eq!(execution["text"], "42");
+    assert_eq!(execution["execution_count"], 2);
+    assert_eq!(
+        execution["outputs"],
+        json!([{"data": {"text/plain": "42"}, "metadata": {}, "main": true}])
+    );
+    assert_eq!(
+        end(&execution),
+        json!({"status": "success", "exit_code": 0, "state_lost": false, "failure": null})
+    );
+}
+
+#[tokio::test]
+async fn a_long_session_of_values_says_nothing_of_its_own() {
+    let caller = caller();
+    let session = caller.session().await;
+    for number in 0..60 {
+        let execution = session.exec(&format!("{number}")).await;
+        assert_eq!(execution["text"], number.to_string(), "{execution}");
+    }
+    assert_eq!(session.text("Out[60]").await, "59");
+}
+
+#[tokio::test]
+async fn output_comes_apart_and_together() {
+    let caller = caller();
+    let session = caller.session().await;
+    let execution =
+        session.exec("import sys\nprint('out')\nprint('err', file=sys.stderr)\n'value'").await;
+    assert_eq!(execution["stdout"], "out\n");
+    assert_eq!(execution["stderr"], "err\n");
+    assert_eq!(execution["text"], "out\nerr\n'value'");
+    assert_eq!((&execution["stdout_bytes"], &execution["stderr_bytes"]), (&json!(4), &json!(4)));
+}
+
+#[tokio::test]
+async fn an_error_comes_with_its_traceback_and_its_line() {
+    let caller = caller();
+    let session = caller.session().await;
+    let execution = session.exec("def f(a):\n    return 1 / a\n\nf(0)").await;
+    assert_eq!(
+        end(&execution),
+        json!({"status": "error", "exit_code": 1, "state_lost": false, "failure": null})
+    );
+    let detail = &execution["error_detail"];
+    assert_eq!(
+        (&detail["name"], &detail["message"], &detail["line"]),
+        (&json!("ZeroDivisionError"), &json!("division by zero"), &json!(2))
+    );
+    assert_eq!(execution["error"], detail["traceback"]);
+    assert!(!execution.to_string().contains("\\u001b"), "{execution}");
+    assert_eq!(session.text("'alive'").await, "'alive'");
+}
+
+#[tokio::test]
+async fn a_syntax_error_names_its_line_and_none_of_our_frames() {
+    let caller = caller();
+    let session = caller.session().await;
+    let execution = session.exec("x = 1\ndef f(:\n  pass").await;
+    assert_eq!(execution["error_detail"]["name"], "SyntaxError");
+    assert_eq!(execution["error_detail"]["line"], 2);
+    let interrupted =
+        session.exec_with(json!({"code": "while True: pass", "timeout_seconds": 0.2})).await;
+    for execution in [execution, interrupted] {
+        assert!(!execution.to_string().contains("interpreterd_guest"), "{execution}");
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_keeps_the_state() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("x = 7").await;
+    let execution = session
+        .exec_with(
+            json!({"code": "print('a')\nimport time; time.sleep(60)", "timeout_seconds": 0.5}),
+        )
+        .await;
+    assert_eq!(
+        end(&execution),
+        json!({"status": "timeout", "exit_code": 1, "state_lost": false, "failure": null})
+    );
+    assert_eq!(execution["stdout"], "a\n");
+    assert!(execution["duration_ms"].as_f64().unwrap() < 1500.0, "{execution}");
+    assert_eq!(session.text("x").await, "7");
+}
+
+#[tokio::test]
+async fn a_cell_that_ignores_interrupts_is_killed_and_the_files_are_carried_over() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.put("data/a b.txt", "kept").await;
+    let code = "import signal\nopen('made.txt', 'w').write('x')\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
+    let execution = session.exec_with(json!({"code": code, "timeout_seconds": 0.5})).await;
+    assert_eq!(
+        end(&execution),
+        json!({"status": "timeout", "exit_code": 1, "state_lost": true, "failure": "killed"})
+    );
+    assert_eq!(execution["files_lost"], false);
+    assert_eq!(execution["files"][0]["path"], "made.txt");
+    let after = session
+        .exec("sorted(__import__('pathlib').Path('.').rglob('*.txt')), open('data/a b.txt').read()")
+        .await;
+    assert_eq!(after["text"], "([PosixPath('data/a b.txt'), PosixPath('made.txt')], 'kept')");
+    assert_eq!(after["files"], json!([]), "carried files are no change of this cell");
+}
+
+#[tokio::test]
+async fn a_crash_says_how_it_ended_and_the_session_goes_on() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.put("f.txt", "kept").await;
+    for (code, exit_code) in [
+        ("import os; os._exit(3)", 3),
+        ("import ctypes; ctypes.string_at(0)", 139),
+        ("import os; os.abort()", 134),
+        ("import os; os.kill(os.getpid(), 9)", 137),
+    ] {
+        let execution = session.exec(code).await;
+        let expected = json!({"status": "error", "exit_code": exit_code, "state_lost": true, "failure": "killed"});
+        assert_eq!(end(&execution), expected, "{code}");
+        assert_eq!(session.text("open('f.txt').read()").await, "'kept'", "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_kernel_that_dies_between_cells_is_replaced_and_said_so() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "x = 1\nimport os, threading\ndef die():\n    open('dead', 'w').close(); os._exit(0)\nthreading.Timer(0.2, die).start()";
+    session.exec(code).await;
+    while session.download("dead").await.status() != 200 {
+        tokio::task::yield_now().await;
+    }
+    let execution = session.exec("'x' in globals()").await;
+    assert_eq!(execution["state_lost"], true, "{execution}");
+    assert_eq!(session.text("'x' in globals()").await, "False");
+}
+
+#[tokio::test]
+async fn sys_exit_ends_the_cell_with_its_code_and_not_the_session() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("x = 5").await;
+    for (code, status, exit_code) in [
+        ("import sys; sys.exit(4)", "error", 4),
+        ("exit()", "success", 0),
+        ("raise SystemExit('why')", "error", 1),
+    ] {
+        let execution = session.exec(code).await;
+        assert_eq!(
+            end(&execution),
+            json!({"status": status, "exit_code": exit_code, "state_lost": false, "failure": null}),
+            "{code}"
+        );
+    }
+    assert_eq!(session.text("x").await, "5");
+}
+
+#[tokio::test]
+async fn figures_and_frames_are_outputs() {
+    let caller = caller();
+    let session = caller.session().await;
+    let execution = session.exec("import matplotlib.pyplot as plt\nfor i in range(2):\n    plt.figure(); plt.plot([i])\nplt.show()").await;
+    let images: Vec<_> = execution["outputs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|output| output["data"]["image/png"].as_str())
+        .collect();
+    assert_eq!(images.len(), 2, "{}", execution["error"]);
+    assert!(images.iter().all(|image| image.starts_with("iVBORw0KGgo")));
+    let next = session.exec("1 + 1").await;
+    assert_eq!(next["outputs"].as_array().unwrap().len(), 1, "no stale figure");
+    let frame = session.exec("import pandas as pd\npd.DataFrame({'a': range(1000)})").await;
+    let data = &frame["outputs"][0]["data"];
+    assert!(data["text/html"].as_str().unwrap().contains("1000 rows"), "{data}");
+    assert!(data["text/plain"].as_str().unwrap().len() < 2000);
+}
+
+#[tokio::test]
+async fn cjk_glyphs_are_drawn_without_warnings() {
+    let caller = caller();
+    let session = caller.session().await;
+    let execution = session.exec("import matplotlib.pyplot as plt\nplt.title('数据 日本 한국 é')\nplt.plot([1]); plt.show()").await;
+    assert_eq!((&execution["status"], &execution["stderr"]), (&json!("success"), &json!("")));
+}
+
+#[tokio::test]
+async fn output_is_exact_whatever_bytes_it_has() {
+    let caller = caller();
+    let session = caller.session().await;
+    let execution =
+        session.exec("print('a\\x00b\\x1b[31mred\\x1b[0m\\x07'); print('\\ud800 ok', '😀')").await;
+    assert_eq!(execution["stdout"], "a\0b\u{1b}[31mred\u{1b}[0m\u{7}\n\\ud800 ok 😀\n");
+    assert_eq!(execution["lossy"], false);
+    let execution = session.exec("import os; os.write(1, b'a\\xffb')").await;
+    assert_eq!((&execution["stdout"], &execution["lossy"]), (&json!("a\u{fffd}b"), &json!(true)));
+}
+
+#[tokio::test]
+async fn output_over_its_cap_keeps_both_ends_and_the_count() {
+    let caller = caller();
+    let session = caller.session().await;
+    let execution = session.exec("print('head' + 'x' * 50_000_000 + 'tail')").await;
+    assert_eq!(execution["stdout_bytes"], 50_000_009);
+    assert_eq!(execution["truncated"], true);
+    let stdout = execution["stdout"].as_str().unwrap();
+    assert!(
+        stdout.len() < (1 << 20) + 100
+            && stdout.starts_with("headxx")
+            && stdout.ends_with("xxtail\n")
+    );
+}
+
+#[tokio::test]
+async fn env_and_stdin_hold_for_one_cell_and_are_never_stored() {
+    let caller = caller();
+    let session = caller.session().await;
+    let body = json!({"code": "import os\ninput('? ') + os.environ['TOKEN']", "env": {"TOKEN": "s3cr3t-env"}, "stdin": "s3cr3t-in\nmore"});
+    let execution = session.exec_with(body).await;
+    assert_eq!(execution["text"], "? \n's3cr3t-ins3cr3t-env'");
+    assert_eq!(
+        session.text("os.environ.get('TOKEN'), __import__('sys').stdin.read()").await,
+        "(None, '')"
+    );
+    let hint = session.exec("input()").await;
+    assert_eq!(hint["error_detail"]["name"], "EOFError");
+    assert!(hint["error_detail"]["message"].as_str().unwrap().contains("stdin"));
+    let quiet = session
+        .exec_with(
+            json!({"code": "1", "env": {"TOKEN": "never-stored-1"}, "stdin": "never-stored-2"}),
+        )
+        .await;
+    let (_, run) = caller.get(&format!("/v1/runs/{}", quiet["run_id"].as_str().unwrap())).await;
+    assert!(!run.to_string().contains("never-stored"), "{run}");
+}
+
+#[tokio::test]
+async fn callers_of_one_session_take_turns_in_order() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("log = []").await;
+    let cell = |number: usize| {
+        let session = &session;
+        async move {
+            session.exec(&format!("import time\nlog.append(({number}, 'a')); time.sleep(0.05); log.append(({number}, 'b'))")).await
+        }
+    };
+    futures::future::join_all((0..8).map(cell)).await;
+    let log = session
+        .text("[a[0] == b[0] and (a[1], b[1]) == ('a', 'b') for a, b in zip(log[::2], log[1::2])]")
+        .await;
+    assert_eq!(log, format!("[{}]", ["True"; 8].join(", ")));
+}
+
+#[tokio::test]
+async fn code_over_its_limit_and_times_out_of_range_are_problems() {
+    let caller = caller();
+    let session = caller.session().await;
+    let path = session.path("/exec");
+    let long = caller.post(&path, json!({"code": "#".repeat((1 << 20) + 1)})).await;
+    assert_eq!(problem(&long), (413, "code_too_long".into()));
+    for seconds in [json!(0), json!(601)] {
+        let out = caller.post(&path, json!({"code": "1", "timeout_seconds": seconds})).await;
+        assert_eq!(problem(&out), (422, "out_of_range".into()));
+        assert_eq!(out.1["errors"][0]["pointer"], "/timeout_seconds");
+    }
+    let negative = caller.post(&path, json!({"code": "1", "timeout_seconds": -1})).await;
+    assert_eq!(problem(&negative), (422, "invalid".into()));
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_interrupts_the_cell_and_keeps_the_state() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("x = 1").await;
+    let impatient = caller
+        .request(reqwest::Method::POST, &session.path("/exec"))
+        .json(&json!({"code": "x = 2\nimport time; time.sleep(25)"}))
+        .timeout(std::time::Duration::from_millis(700));
+    assert!(impatient.send().await.is_err());
+    let started = std::time::Instant::now();
+    assert_eq!(session.text("x").await, "2");
+    assert!(started.elapsed().as_secs() < 5);
+    let (_, runs) = caller.get(&format!("/v1/runs?session_id={}", session.id)).await;
+    let statuses: Vec<_> = runs["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["status"].as_str().unwrap())
+        .collect();
+    assert_eq!(statuses, ["success", "cancelled", "success"]);
+}

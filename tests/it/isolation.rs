@@ -1,0 +1,158 @@
+//! What a cell cannot see or reach.
+
+use serde_json::json;
+
+use crate::support::server::{Server, caller, open_folder, shared};
+
+#[tokio::test]
+async fn two_sessions_do_not_see_each_others_variables_files_or_processes() {
+    let caller = caller();
+    let (one, two) = (caller.session().await, caller.session().await);
+    one.exec("secret = 1\nopen('mine.txt', 'w').write('x')\nimport subprocess; p = subprocess.Popen(['sleep', '300'])").await;
+    assert_eq!(two.text("'secret' in globals()").await, "False");
+    assert_eq!(
+        two.text("import os; os.listdir('/files'), os.listdir('/tmp'), os.listdir('/dev/shm')")
+            .await,
+        "([], [], [])"
+    );
+    let processes = "sorted(int(p) for p in os.listdir('/proc') if p.isdigit())";
+    assert_eq!(two.text(processes).await, "[1, 2]");
+    assert_eq!(one.text(&format!("import os; {processes}")).await, "[1, 2, 3]");
+}
+
+#[tokio::test]
+async fn there_is_no_network_but_a_loopback_of_its_own() {
+    let port = shared().base.rsplit(':').next().unwrap();
+    let caller = caller();
+    let session = caller.session().await;
+    let code = format!(
+        "import socket\ndef reach(*a):\n    try:\n        socket.create_connection(a, 2); return 'reached'\n    except OSError as e: return e.errno\n\
+         reach('127.0.0.1', {port}), reach('1.1.1.1', 443), reach('169.254.169.254', 80)"
+    );
+    assert_eq!(session.text(&code).await, "(111, 101, 101)");
+    assert_eq!(
+        session.text("socket.gethostname(), sorted(l.split(':')[0].strip() for l in open('/proc/net/dev') if ':' in l)").await,
+        "('sandbox', ['lo'])"
+    );
+    let own = "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); reach(*s.getsockname())";
+    assert_eq!(session.text(own).await, "'reached'");
+}
+
+#[tokio::test]
+async fn no_host_file_is_there() {
+    let folder = open_folder();
+    let secret = folder.path().join("secret.txt");
+    std::fs::write(&secret, "sesame-42").unwrap();
+    let caller = caller();
+    let session = caller.session().await;
+    let code = format!(
+        "def peek(p):\n    try: return open(p).read(99)\n    except OSError as e: return type(e).__name__\n\
+         [peek(p) for p in ('{0}', '/proc/1/root{0}', '/etc/shadow', '/root/.bashrc', '/old/etc/passwd')]",
+        secret.display()
+    );
+    let seen = session.text(&code).await;
+    assert!(!seen.contains("sesame"), "{seen}");
+    assert_eq!(session.text("open('/etc/passwd').read().count(chr(10))").await, "3");
+    let writes = "def write(p):\n    try: open(p, 'w'); return 'wrote'\n    except OSError as e: return e.errno\n\
+         [write(p) for p in ('/usr/x', '/etc/x', '/x', '/opt/venv/x', '/proc/x', '/dev/x')], [write(p + '/x') for p in ('/files', '/tmp', '/home/user', '/dev/shm')]";
+    let seen = session.text(writes).await;
+    assert!(
+        seen.ends_with("['wrote', 'wrote', 'wrote', 'wrote'])")
+            && !seen[..seen.len() - 40].contains("wrote"),
+        "{seen}"
+    );
+}
+
+#[tokio::test]
+async fn no_environment_of_the_host_is_there() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "import os\ndef peek(p):\n    try: return open(p, 'rb').read().decode()\n    except OSError as e: return type(e).__name__\n\
+         dict(os.environ), [peek(f'/proc/{p}/environ') for p in (1, 2, 'self')]";
+    let seen = session.text(code).await;
+    for secret in ["sesame", "INTERPRETERD", crate::support::model::KEY] {
+        assert!(!seen.contains(secret), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn the_kernel_has_no_rights_and_few_descriptors() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "s = dict(l.split(':\\t', 1) for l in open('/proc/self/status').read().splitlines() if ':\\t' in l)\n\
+         [s[k] for k in ('CapEff', 'CapPrm', 'CapBnd', 'CapInh', 'CapAmb', 'NoNewPrivs', 'Seccomp', 'Threads')], s['Uid'].split()";
+    let none = "0000000000000000";
+    assert_eq!(
+        session.text(code).await.replace('\n', "").replace("  ", " "),
+        format!(
+            "(['{none}', '{none}', '{none}', '{none}', '{none}', '1', '2', '1'], ['1000', '1000', '1000', '1000'])"
+        )
+    );
+    let open = session.text("import os\nsorted(int(f) for f in os.listdir('/proc/self/fd'))").await;
+    assert_eq!(open, "[0, 1, 2, 3, 4, 5, 950]"); // 3, 4: copies of the pipes; 5: the listing itself
+}
+
+#[tokio::test]
+async fn calls_that_leave_a_sandbox_are_refused() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "import ctypes, errno, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+         def call(n, *a):\n    r = libc.syscall(ctypes.c_long(n), *[ctypes.c_long(x) for x in a])\n    return 'done' if r >= 0 else errno.errorcode[ctypes.get_errno()]\n\
+         [call(165, 0, 0, 0, 0, 0), call(272, 0x10000000), call(56, 0x10000000 | 17, 0, 0, 0, 0), call(435, 0, 0), call(308, os.pidfd_open(1), 0x20000), \
+         call(101, 16, 1, 0, 0), call(310, 1, 0, 0, 0, 0, 0), call(321, 0, 0, 0), call(250, 0, -3, 1), call(425, 8, 0), call(155, 0, 0), call(161, 0)]";
+    let seen = session.text(code).await.replace('\n', "").replace("  ", " ");
+    let expected = [
+        "EPERM", "EPERM", "EPERM", "ENOSYS", "EPERM", "EPERM", "EPERM", "EPERM", "EPERM", "ENOSYS",
+        "EPERM", "EPERM",
+    ];
+    assert_eq!(seen, format!("['{}']", expected.join("', '")));
+}
+
+#[tokio::test]
+async fn random_numbers_differ_between_sessions() {
+    let caller = caller();
+    let code = "import random, uuid, secrets, numpy\n[random.random(), numpy.random.rand(), str(uuid.uuid4()), secrets.token_hex()]";
+    let (one, two) = (caller.session().await, caller.session().await);
+    let (first, second) = (one.exec(code).await, two.exec(code).await);
+    let parts = |execution: &serde_json::Value| {
+        execution["text"]
+            .as_str()
+            .unwrap()
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert!(parts(&first).iter().zip(parts(&second)).all(|(a, b)| *a != b), "{first} {second}");
+}
+
+#[tokio::test]
+async fn everything_that_a_session_started_dies_with_it() {
+    let server = Server::start(&[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let code = "import subprocess\nfor i in range(3):\n    subprocess.Popen(['setsid', 'sleep', '31337'])\nsubprocess.run('nohup sleep 31337 >/dev/null 2>&1 &', shell=True)";
+    assert_eq!(session.exec(code).await["status"], "success");
+    assert_eq!(sleepers(), 4);
+    assert_eq!(session.delete().await, 204);
+    assert_eq!(sleepers(), 0);
+}
+
+/// Processes of the host that run `sleep 31337`.
+fn sleepers() -> usize {
+    let processes = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
+    processes.filter(|line| line == b"sleep\x0031337\0").count()
+}
+
+#[tokio::test]
+async fn a_fork_bomb_and_a_memory_hog_harm_nobody_else() {
+    let caller = caller();
+    let (bomb, other) = (caller.session().await, caller.session().await);
+    other.exec("x = 1").await;
+    let forked = bomb.exec_with(json!({"code": "import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0: time.sleep(60)\n        n += 1\nexcept OSError as e: print(e.errno, n < 130)"})).await;
+    assert_eq!(forked["stdout"], "11 True\n", "{forked}");
+    let hog = other.exec("b = bytearray(10**11)").await;
+    assert_eq!(hog["error_detail"]["name"], "MemoryError");
+    assert_eq!(other.text("x").await, "1");
+}

@@ -1,0 +1,238 @@
+//! How the service starts, ends and comes back.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::server::{Server, command, open_folder};
+
+/// Processes that a service, known by its pid, has below it.
+fn descendants(pid: u32) -> Vec<u32> {
+    let parent = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let all: Vec<u32> = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() {
+        let children = all.iter().filter(|candidate| parent(**candidate) == Some(found[next]));
+        let new: Vec<u32> = children.copied().filter(|child| !found.contains(child)).collect();
+        found.extend(new);
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// Waits until none of these processes is there any more (or only as a zombie).
+fn all_gone(pids: &[u32]) {
+    let started = std::time::Instant::now();
+    let lives = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+    };
+    while pids.iter().any(lives) {
+        assert!(started.elapsed() < Duration::from_secs(10), "processes are left");
+        std::thread::yield_now();
+    }
+}
+
+/// A session with a cell that has begun and does not end, and children of its own.
+async fn busy(server: &Server) -> (String, tokio::task::JoinHandle<Option<(StatusCode, Value)>>) {
+    let caller = server.caller();
+    let session = caller.session().await;
+    let id = session.id.clone();
+    let path = session.path("/exec");
+    let code = "import subprocess, time\np = subprocess.Popen(['sleep', '300'])\nopen('begun', 'w').write('x')\ntime.sleep(300)";
+    let running = tokio::spawn({
+        let caller = server.caller();
+        async move {
+            let request = caller
+                .request(reqwest::Method::POST, &path)
+                .json(&json!({"code": code, "timeout_seconds": 500}));
+            let response = request.send().await.ok()?;
+            let status = response.status();
+            Some((status, response.json().await.ok()?))
+        }
+    });
+    while session.download("begun").await.status() != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+    (id, running)
+}
+
+#[tokio::test]
+async fn sigterm_records_what_runs_leaves_no_process_and_exits_0() {
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let server = Server::start_in(&data_dir, &[("SHUTDOWN_GRACE_SECONDS", "0.5")]);
+    let (session, running) = busy(&server).await;
+    let processes = descendants(server.pid());
+    assert!(processes.len() >= 4, "warden, zygote, room, kernel, sleep: {processes:?}");
+    server.signal(libc::SIGTERM);
+    let (status, execution) = running.await.unwrap().expect("the caller gets its answer");
+    assert_eq!(
+        (status, &execution["status"], &execution["failure"]["kind"]),
+        (StatusCode::OK, &json!("error"), &json!("interrupted"))
+    );
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+    all_gone(&processes);
+
+    let again = Server::start_in(&data_dir, &[]);
+    let caller = again.caller();
+    let (_, run) = caller.get(&format!("/v1/runs/{}", execution["run_id"].as_str().unwrap())).await;
+    assert_eq!(
+        (&run["status"], &run["code_exec_results"][0]["execution"]),
+        (&json!("cancelled"), &execution)
+    );
+    let (_, session) = caller.get(&format!("/v1/sessions/{session}")).await;
+    assert_eq!((&session["state"], &session["end_reason"]), (&json!("ended"), &json!("lost")));
+}
+
+#[tokio::test]
+async fn sigterm_lets_what_runs_come_to_its_end_within_the_grace() {
+    let server = Server::start(&[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let running =
+        session.exec("open('begun', 'w').write('x')\nimport time; time.sleep(0.5); 'whole'");
+    let ending = async {
+        while session.download("begun").await.status() != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+        server.signal(libc::SIGTERM);
+    };
+    let (execution, ()) = tokio::join!(running, ending);
+    assert_eq!(execution["text"], "'whole'");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn kill_9_leaves_no_process_and_the_run_is_unknown_after_the_restart() {
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let server = Server::start_in(&data_dir, &[]);
+    let (session, running) = busy(&server).await;
+    let processes = descendants(server.pid());
+    server.signal(libc::SIGKILL);
+    assert!(running.await.unwrap().is_none());
+    server.wait();
+    all_gone(&processes);
+
+    let again = Server::start_in(&data_dir, &[]);
+    let caller = again.caller();
+    let (_, runs) = caller.get(&format!("/v1/runs?session_id={session}")).await;
+    let run = &runs["data"][0];
+    assert_eq!(
+        (&run["status"], &run["failure"]["kind"], &run["failure"]["retry_safe"]),
+        (&json!("unknown"), &json!("sandbox_lost"), &json!(false))
+    );
+    let (_, ended) = caller.get(&format!("/v1/sessions/{session}")).await;
+    assert_eq!((&ended["state"], &ended["end_reason"]), (&json!("ended"), &json!("lost")));
+    let (status, _) = caller.get(&format!("/v1/runs/{}", run["id"].as_str().unwrap())).await;
+    assert_eq!(status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_data_folder_is_used_by_one_process_at_a_time() {
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let server = Server::start_in(&data_dir, &[]);
+    let second = command()
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(&data_dir)
+        .output()
+        .unwrap();
+    assert!(!second.status.success());
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("is used by another process"), "{said}");
+    assert_eq!(server.caller().get("/healthz").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_warden_that_is_killed_loses_the_state_and_the_provider_recovers() {
+    let server = Server::start(&[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    session.exec("x = 1\nopen('a.txt', 'w').write('kept')").await;
+    let warden = descendants(server.pid())[0];
+    let pid = rustix::process::Pid::from_raw(warden.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let execution = loop {
+        // until the death is seen, the kernel is there
+        let (status, execution) = caller
+            .post(&session.path("/exec"), json!({"code": "'x' in globals(), open('a.txt').read()"}))
+            .await;
+        if status == StatusCode::OK && execution["text"] == "(False, 'kept')" {
+            break execution;
+        }
+    };
+    assert_eq!(
+        (&execution["status"], &execution["files_lost"]),
+        (&json!("success"), &json!(false))
+    );
+    assert_eq!(caller.session().await.text("1 + 1").await, "2");
+}
+
+#[tokio::test]
+async fn the_service_is_not_root_while_it_serves() {
+    let server = Server::start(&[]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    let ids: Vec<_> = line("Uid:").split_whitespace().skip(1).map(str::to_owned).collect();
+    assert!(ids.iter().all(|id| id != "0"), "{ids:?}");
+    assert_eq!(line("CapEff:").split_whitespace().nth(1), Some("0000000000000000"));
+    for pid in descendants(server.pid()) {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let uid = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+        assert_eq!(uid.split_whitespace().nth(1), Some(ids[0].as_str()));
+    }
+}
+
+#[test]
+fn check_says_what_works_and_what_is_missing() {
+    let folder = open_folder();
+    let check = |more: &[&str]| {
+        let mut command = command();
+        command
+            .args(["check", "--data-dir"])
+            .arg(folder.path().join("data"))
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let good = check(&[]);
+    let said = String::from_utf8_lossy(&good.stdout).into_owned();
+    assert!(good.status.success(), "{said}");
+    assert!(
+        said.contains("ok       provider local: Python 3.1")
+            && said.ends_with("serve would start\n"),
+        "{said}"
+    );
+    let missing = check(&["--guest-dir", "/nowhere"]);
+    let said = String::from_utf8_lossy(&missing.stdout).into_owned();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        said.contains("missing  provider local:") && said.contains("interpreterd guest install"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn ready_says_ok_and_providers_say_what_they_are() {
+    let caller = crate::support::server::caller();
+    assert_eq!(caller.get("/healthz").await, (StatusCode::OK, json!({"status": "ok"})));
+    assert_eq!(caller.get("/readyz").await, (StatusCode::OK, json!({"status": "ok"})));
+    let (_, providers) = caller.get("/v1/providers").await;
+    let local = &providers["data"][0];
+    assert_eq!(
+        (&local["name"], &local["ready"], &local["default"]),
+        (&json!("local"), &json!(true), &json!(true))
+    );
+    assert!(local["packages"]["pandas"].is_string(), "{local}");
+}

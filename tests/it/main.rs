@@ -1,0 +1,19 @@
+//! All integration tests, one binary: the real service over HTTP.
+#![expect(clippy::unwrap_used, reason = "tests say what they do in their names")]
+
+mod access;
+mod conformance;
+mod exec;
+mod execute;
+mod files;
+mod guest;
+mod interpret;
+mod isolation;
+mod layers;
+mod lifecycle;
+mod openapi;
+mod problems;
+mod readme;
+mod runs;
+mod sessions;
+mod support;

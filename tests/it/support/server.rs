@@ -1,0 +1,196 @@
+//! A running service in a process of its own.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::Caller;
+use super::model::StubModel;
+
+const START_LIMIT: Duration = Duration::from_secs(120);
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// The service, killed when dropped.
+pub struct Server {
+    child: Mutex<Child>,
+    pub base: String,
+    pub data_dir: PathBuf,
+    log: std::sync::Arc<Mutex<String>>,
+    folder: Option<tempfile::TempDir>,
+}
+
+/// The service that most tests share, with the stub model.
+pub fn shared() -> &'static Server {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let model = StubModel::shared();
+        let server = Server::start(&[
+            ("MODEL", "stub"),
+            ("MODEL_BASE_URL", &model.base_url),
+            ("MODEL_API_KEY", super::model::KEY),
+        ]);
+        end_with_the_tests(&server);
+        server
+    })
+}
+
+pub fn caller() -> Caller {
+    Caller::new(&shared().base)
+}
+
+/// The program under test.
+pub fn program() -> PathBuf {
+    let named = std::env::var_os("INTERPRETERD_TEST_PROGRAM").map(PathBuf::from);
+    named.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_interpreterd")))
+}
+
+/// The program with no settings but where the guest Python is.
+#[expect(clippy::disallowed_methods, reason = "the tests start the service")]
+pub fn command() -> Command {
+    let mut command = Command::new(program());
+    let kept = [
+        "PATH",
+        "HOME",
+        "XDG_DATA_HOME",
+        "INTERPRETERD_GUEST_DIR",
+        "OPENBLAS_CORETYPE",
+        "OPENBLAS_L2_SIZE",
+    ];
+    command.env_clear();
+    for name in kept {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command
+}
+
+/// A folder that other users may enter: the service becomes one when it is started as root.
+pub fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+impl Server {
+    /// Starts the service with settings, named without their prefix.
+    pub fn start(settings: &[(&str, &str)]) -> Self {
+        let folder = open_folder();
+        let mut server = Self::start_in(&folder.path().join("data"), settings);
+        server.folder = Some(folder);
+        server
+    }
+
+    pub fn start_in(data_dir: &Path, settings: &[(&str, &str)]) -> Self {
+        let mut environment = BTreeMap::from([
+            ("LISTEN", "127.0.0.1:0"),
+            ("DATA_DIR", data_dir.to_str().unwrap()),
+            ("LOG_FORMAT", "json"),
+        ]);
+        environment.extend(settings.iter().copied());
+        let mut command = command();
+        for (name, value) in environment {
+            command.env(format!("INTERPRETERD_{name}"), value);
+        }
+        command.env("SECRET_HOST_ENV", "sesame-42");
+        let mut child =
+            command.arg("serve").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let log = collect(child.stderr.take().unwrap());
+        let base = address(stdout).unwrap_or_else(|| {
+            panic!("the service did not start (make guest?):\n{}", log.lock().unwrap())
+        });
+        Self { child: Mutex::new(child), base, data_dir: data_dir.to_owned(), log, folder: None }
+    }
+
+    pub fn caller(&self) -> Caller {
+        Caller::new(&self.base)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.lock().unwrap().id()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let pid = rustix::process::Pid::from_raw(self.pid().try_into().unwrap()).unwrap();
+        let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    pub fn wait(&self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {
+                return status;
+            }
+            assert!(started.elapsed() < END_LIMIT, "the service did not end:\n{}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
+    /// What the service has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Peak resident memory in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kilobytes * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut child = self.child.lock().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// The address in the line that the service prints once it answers.
+fn address(mut stdout: impl BufRead + Send + 'static) -> Option<String> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = stdout.read_line(&mut line);
+        let _ = sender.send(line);
+        let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+    });
+    let line = receiver.recv_timeout(START_LIMIT).ok()?;
+    Some(line.trim().strip_prefix("interpreterd answers on ")?.to_owned())
+}
+
+fn collect(mut stderr: impl Read + Send + 'static) -> std::sync::Arc<Mutex<String>> {
+    let log = std::sync::Arc::new(Mutex::new(String::new()));
+    let kept = std::sync::Arc::clone(&log);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 8192];
+        while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+            kept.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    });
+    log
+}
+
+/// Statics are not dropped: the shared service is killed when the test process exits.
+#[expect(unsafe_code, reason = "atexit has no safe form")]
+fn end_with_the_tests(server: &Server) {
+    static PID: OnceLock<u32> = OnceLock::new();
+    extern "C" fn end() {
+        if let Some(pid) =
+            PID.get().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    PID.set(server.pid()).unwrap();
+    // SAFETY: `end` is a plain function that lives as long as the program.
+    unsafe { libc::atexit(end) };
+}
