@@ -34,7 +34,7 @@ openapi:
 	cargo run --locked -- openapi > openapi/interpreterd.json
 
 settings:
-	@cargo run --locked -q -- settings
+	sh scripts/readme-settings
 
 guest-lock:
 	@sh scripts/guest-lock

@@ -24,6 +24,10 @@ use crate::telemetry;
 /// How long answers may take to leave once all work is over.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
+/// What a session of `local` takes, and what connections and the store take besides.
+const DESCRIPTORS_A_SESSION: u64 = 8;
+const DESCRIPTORS_BESIDES: u64 = 1024;
+
 /// Why the service does not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -67,6 +71,7 @@ pub fn serve(settings: &Settings) -> Result<(), AppError> {
     telemetry::start(settings.server.log_format, &settings.server.log)?;
     let access = admit(settings)?;
     give_up_root(settings.server.user, &settings.server.data_dir)?;
+    raise_descriptors(settings.limits.max_sessions);
     runtime()?.block_on(async {
         let listener = TcpListener::bind(settings.server.listen).await;
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
@@ -170,6 +175,23 @@ fn admit(settings: &Settings) -> Result<Access, AppError> {
     let access = Access::new(&server.api_keys)?;
     let open = !access.asks() && !server.listen.ip().is_loopback() && !server.allow_anonymous;
     if open { Err(AppError::Open(server.listen)) } else { Ok(access) }
+}
+
+/// Raises the limit on descriptors as far as it goes, and says so when that is not enough.
+fn raise_descriptors(max_sessions: u32) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let held =
+        if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    let needed = u64::from(max_sessions) * DESCRIPTORS_A_SESSION + DESCRIPTORS_BESIDES;
+    if held.is_some_and(|held| held < needed) {
+        tracing::warn!(
+            allowed = held,
+            needed,
+            "too few open files are allowed for max_sessions: raise the hard limit (ulimit -Hn), or lower max_sessions"
+        );
+    }
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

@@ -165,6 +165,9 @@ pub struct LimitSettings {
     /// Largest file, in bytes
     #[arg(long, env = "INTERPRETERD_FILE_BYTES", default_value_t = 512 << 20)]
     pub file_bytes: u64,
+    /// Bytes of files that are kept of one run
+    #[arg(long, env = "INTERPRETERD_KEPT_BYTES", default_value_t = 512 << 20)]
+    pub kept_bytes: u64,
     /// Calls that may wait for one session
     #[arg(long, env = "INTERPRETERD_SESSION_QUEUE", default_value_t = 32)]
     pub session_queue: u32,

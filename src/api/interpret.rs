@@ -114,6 +114,7 @@ async fn from_json(request: Request, state: &ApiState) -> Result<Question, Probl
 async fn from_multipart(mut multipart: Multipart, state: &ApiState) -> Result<Question, Problem> {
     let mut request: Option<InterpretRequest> = None;
     let mut files = Vec::new();
+    let mut left = state.limits.file_bytes;
     for _ in 0..MAX_PARTS {
         let part = within(state.limits.transfer_seconds, multipart.next_field()).await?;
         let Some(part) = part.map_err(|error| cut(&error))? else {
@@ -125,7 +126,7 @@ async fn from_multipart(mut multipart: Multipart, state: &ApiState) -> Result<Qu
             return Ok(Question { request, files });
         };
         match part.file_name().map(str::to_owned) {
-            Some(name) => files.push(file(part, name, state).await?),
+            Some(name) => files.push(file(part, name, &mut left, state).await?),
             None if part.name() == Some("request") => {
                 request = Some(json(&small(part, state).await?)?);
             }
@@ -153,15 +154,25 @@ async fn small(mut part: Field<'_>, state: &ApiState) -> Result<Bytes, Problem> 
     Ok(body.into())
 }
 
-async fn file(mut part: Field<'_>, name: String, state: &ApiState) -> Result<NewFile, Problem> {
+/// A file part, spooled to disk. `left`: what the files of this request may still have together.
+async fn file(
+    mut part: Field<'_>,
+    name: String,
+    left: &mut u64,
+    state: &ApiState,
+) -> Result<NewFile, Problem> {
     let path = FilePath::new(name).map_err(|error| {
         Problem::new(StatusCode::BAD_REQUEST, "malformed_path", error.to_string())
     })?;
-    let mut spool = state.runs.spool()?;
+    let mut spool = state.runs.spool().await?;
     while let Some(piece) = next_piece(&mut part, state).await? {
-        spool.write(&piece)?;
+        spool.write(&piece).await?;
+        if spool.size_bytes() > *left {
+            return Err(too_large());
+        }
     }
-    Ok(NewFile { path, content: spool.finish()? })
+    *left -= spool.size_bytes();
+    Ok(NewFile { path, content: spool.finish().await? })
 }
 
 async fn next_piece(part: &mut Field<'_>, state: &ApiState) -> Result<Option<Bytes>, Problem> {

@@ -13,7 +13,7 @@ use super::problem::{Addressed, Bodied, Guarded, Making, Problem};
 use super::seconds::Seconds;
 use crate::domain::id::SessionId;
 use crate::domain::limits::LimitsRequest;
-use crate::domain::session::{EndReason, Session};
+use crate::domain::session::Session;
 use crate::sessions::NewSession;
 use axum::extract::State;
 
@@ -106,6 +106,6 @@ pub(super) async fn delete_session(
     Tenant(tenant): Tenant,
     Path(id): Path<SessionId>,
 ) -> Result<StatusCode, Problem> {
-    state.sessions.end(&tenant, id, EndReason::Deleted).await?;
+    state.runs.end_session(&tenant, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -18,12 +18,16 @@ use crate::domain::provider::ProviderInfo;
 use crate::domain::run::{CodeExecResult, ResultPart, Usage};
 use crate::domain::session::Session;
 use crate::llm::{Conversation, LanguageModel, LlmError, Message, ToolCall, ToolResult, Turn};
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::{Sandbox, SandboxError, execute_until};
 
 /// Executions in a row that may fail before the model must answer.
 const MAX_FAILURES: u32 = 5;
 /// Equal calls in a row before the loop ends.
 const MAX_EQUAL_CALLS: u32 = 4;
+/// Calls of one message that are run.
+const MAX_CALLS: usize = 16;
+/// Bytes of rich results that the run keeps of all its executions.
+const MAX_OUTPUTS_BYTES: usize = 64 << 20;
 /// Turns without text and calls.
 const MAX_EMPTY_TURNS: u32 = 3;
 const NUDGE: &str = "Your last message was empty. Answer the question, or run code with the tool.";
@@ -118,6 +122,7 @@ pub async fn interpret(
         empty: 0,
         last_call: None,
         equal_calls: 0,
+        outputs_bytes: 0,
     };
     let end = loop {
         match work.turn().await {
@@ -143,6 +148,7 @@ struct Work<'a> {
     empty: u32,
     last_call: Option<String>,
     equal_calls: u32,
+    outputs_bytes: usize,
 }
 
 impl Work<'_> {
@@ -189,9 +195,14 @@ impl Work<'_> {
     /// Every call gets exactly one result, in order, whatever becomes of it.
     async fn answer_calls(&mut self, turn: Turn) -> Result<(), End> {
         let mut results = Vec::with_capacity(turn.calls.len());
-        for call in &turn.calls {
+        for (number, call) in turn.calls.iter().enumerate() {
             self.count_equal(call)?;
-            let (text, images) = match tool::read(call, turn.cut) {
+            let request = if number < MAX_CALLS {
+                tool::read(call, turn.cut)
+            } else {
+                Err(format!("status: error\nnot run: a message may hold {MAX_CALLS} calls"))
+            };
+            let (text, images) = match request {
                 Ok(request) => {
                     let execution = self.run(&call.id, request).await?;
                     let vision = self.model.vision();
@@ -245,15 +256,7 @@ impl Work<'_> {
             stdin: None,
         };
         let sink = OutputSink::discard();
-        let mut running = std::pin::pin!(self.sandbox.execute(&cell, &sink));
-        let execution = tokio::select! {
-            execution = &mut running => execution,
-            () = self.cancel.cancelled() => {
-                // a cell is never dropped: it is interrupted, and its value awaited
-                self.sandbox.interrupt().await;
-                running.await
-            }
-        };
+        let execution = execute_until(self.sandbox, &cell, &sink, self.cancel).await;
         let execution = execution.map_err(End::Sandbox)?;
         self.failures = match execution.status {
             ExecutionStatus::Success => 0,
@@ -261,11 +264,17 @@ impl Work<'_> {
                 self.failures + 1
             }
         };
+        let mut kept = execution.clone();
+        self.outputs_bytes += tool::outputs_bytes(&kept);
+        if self.outputs_bytes > MAX_OUTPUTS_BYTES {
+            kept.outputs.clear();
+            kept.truncated = true;
+        }
         self.outcome.results.push(CodeExecResult {
             id: call_id.to_owned(),
-            code: execution.code.clone(),
-            output: vec![ResultPart::Text(execution.text.clone())],
-            execution: execution.clone(),
+            code: kept.code.clone(),
+            output: vec![ResultPart::Text(kept.text.clone())],
+            execution: kept,
         });
         if self.cancel.is_cancelled() { Err(End::Cancelled) } else { Ok(execution) }
     }

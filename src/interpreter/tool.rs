@@ -144,6 +144,12 @@ pub(super) fn told(execution: &Execution) -> String {
     text
 }
 
+/// What the rich results of an execution take, roughly.
+pub(super) fn outputs_bytes(execution: &Execution) -> usize {
+    let size = |value: &Value| value.as_str().map_or_else(|| value.to_string().len(), str::len);
+    execution.outputs.iter().flat_map(|output| output.data.values()).map(size).sum()
+}
+
 /// The pictures that the execution showed, for a model that reads them.
 pub(super) fn images(execution: &Execution) -> Vec<Image> {
     pictures(execution).take(MAX_IMAGES).collect()

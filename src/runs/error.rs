@@ -19,6 +19,20 @@ pub enum RunError {
     /// The code is too long.
     #[error("the code is longer than {0} bytes")]
     CodeTooLong(u64),
+    /// The standard input is too long.
+    #[error("stdin is longer than {0} bytes")]
+    StdinTooLong(usize),
+    /// The environment cannot be one.
+    #[error(
+        "env needs names without = and NUL, values without NUL, and {0} bytes together at most"
+    )]
+    BadEnv(usize),
+    /// The caller's notes are too long.
+    #[error("metadata is longer than {0} bytes")]
+    MetadataTooLong(usize),
+    /// The question is too long.
+    #[error("the message is longer than {0} bytes: put data into files")]
+    MessageTooLong(usize),
     /// A number is outside of its range.
     #[error("{} must be more than {above} and at most {most}", field.trim_start_matches('/'))]
     OutOfRange {
@@ -75,6 +89,10 @@ impl Coded for RunError {
             Self::ShuttingDown => Class::Unavailable.named("shutting_down"),
             Self::CallerGone => Class::Unavailable.named("caller_gone"),
             Self::CodeTooLong(_) => Class::TooLarge.named("code_too_long"),
+            Self::StdinTooLong(_) => Class::TooLarge.named("stdin_too_long"),
+            Self::BadEnv(_) => Class::Invalid.named("invalid_env"),
+            Self::MetadataTooLong(_) => Class::Invalid.named("metadata_too_long"),
+            Self::MessageTooLong(_) => Class::Invalid.named("message_too_long"),
             Self::OutOfRange { .. } => Class::Invalid.named("out_of_range"),
             Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
             Self::NotFound(_) => Class::NotFound.named("run_not_found"),
@@ -90,6 +108,10 @@ impl Coded for RunError {
     fn field(&self) -> Option<&'static str> {
         match self {
             Self::OutOfRange { field, .. } => Some(field),
+            Self::StdinTooLong(_) => Some("/stdin"),
+            Self::BadEnv(_) => Some("/env"),
+            Self::MetadataTooLong(_) => Some("/metadata"),
+            Self::MessageTooLong(_) => Some("/message"),
             Self::Session(error) => error.field(),
             Self::Model(LlmError::UnknownModel(_)) => Some("/model"),
             _ => None,

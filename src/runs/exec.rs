@@ -8,13 +8,16 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use super::record::{KeptFiles, begun, of_execution};
-use super::{Desk, RunError, Runs, in_range};
+use super::{Desk, RunError, Runs, check_env, in_range};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, Language};
 use crate::domain::id::{ExecutionId, RunId, SessionId, Tenant};
 use crate::domain::run::RunKind;
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::execute_until;
 use crate::sessions::lease::Lease;
+
+/// The longest standard input of a cell.
+const MAX_STDIN_BYTES: usize = 1 << 20;
 
 /// A cell as a caller asks for it.
 #[derive(Clone)]
@@ -50,6 +53,10 @@ impl Runs {
 impl Desk {
     pub(super) fn check_cell(&self, new: &NewCell) -> Result<(), RunError> {
         self.check_code(&new.code)?;
+        check_env(&new.env)?;
+        if new.stdin.as_ref().is_some_and(|stdin| stdin.len() > MAX_STDIN_BYTES) {
+            return Err(RunError::StdinTooLong(MAX_STDIN_BYTES));
+        }
         in_range("/timeout_seconds", new.timeout, self.limits.cell_seconds_max)
     }
 
@@ -106,38 +113,28 @@ impl Desk {
             env: new.env,
             stdin: new.stdin,
         };
-        let mut execution = match hand_over(lease.sandbox(), &cell, cancel).await {
+        if cancel.is_cancelled() {
+            self.finish_unstarted(tenant, summary, &RunError::CallerGone).await;
+            return Err(RunError::CallerGone);
+        }
+        let sink = OutputSink::discard();
+        let mut execution = match execute_until(lease.sandbox(), &cell, &sink, cancel).await {
             Ok(execution) => execution,
             Err(error) => {
+                let error = error.into();
                 self.finish_unstarted(tenant, summary, &error).await;
-                return Err(error.into());
+                return Err(error);
             }
         };
         let mut kept = KeptFiles::default();
         if new.keep_files {
             let paths = execution.files.iter().map(|file| file.path.clone()).collect();
-            kept = self.keep(lease.sandbox(), summary.id, paths, &[]).await;
+            kept = self.keep(lease.sandbox(), summary.id, paths, &[], cancel).await;
             execution.output_files = Some(kept.files);
+            execution.truncated |= kept.cut;
         }
         let mut run = of_execution(summary, &execution, cancel.is_cancelled());
         self.finish(tenant, &mut run, &kept.stored).await;
         Ok(execution)
-    }
-}
-
-/// Runs a cell to its end. Told to stop, it interrupts the cell and still waits for its value.
-async fn hand_over(
-    sandbox: &dyn Sandbox,
-    cell: &Cell,
-    cancel: &CancellationToken,
-) -> Result<Execution, SandboxError> {
-    let sink = OutputSink::discard();
-    let mut running = std::pin::pin!(sandbox.execute(cell, &sink));
-    tokio::select! {
-        execution = &mut running => execution,
-        () = cancel.cancelled() => {
-            sandbox.interrupt().await;
-            running.await
-        }
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::record::{KeptFiles, begun};
 use super::spool::NewFile;
-use super::{Desk, RunError, Runs, in_range};
+use super::{Desk, RunError, Runs, check_env, check_metadata, in_range};
 use crate::domain::execution::{Failure, FailureKind};
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::provider::ProviderInfo;
@@ -19,6 +19,9 @@ use crate::interpreter::{self, End, Outcome, Task, links};
 use crate::llm::{LanguageModel, LlmError};
 use crate::sessions::NewSession;
 use crate::sessions::lease::Lease;
+
+/// The longest question; data belongs into files.
+const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 /// A question as a caller asks it.
 pub struct NewInterpret {
@@ -62,6 +65,11 @@ impl Runs {
 impl Desk {
     fn check_interpret(&self, new: &NewInterpret) -> Result<(), RunError> {
         in_range("/timeout_seconds", new.timeout, self.limits.interpret_seconds_max)?;
+        check_env(&new.env)?;
+        check_metadata(&new.metadata)?;
+        if new.message.len() > MAX_MESSAGE_BYTES {
+            return Err(RunError::MessageTooLong(MAX_MESSAGE_BYTES));
+        }
         match new.max_turns {
             Some(turns) if turns == 0 || turns > self.limits.turns_max => {
                 Err(RunError::OutOfRange {
@@ -132,7 +140,7 @@ impl Desk {
         let outcome =
             interpreter::interpret(&task, &session, &provider, model, lease.sandbox(), cancel)
                 .await;
-        let kept = self.keep_made(&lease, &summary, &outcome).await;
+        let kept = self.keep_made(&lease, &summary, &outcome, cancel).await;
         let (mut run, failed) = told(summary, outcome, &kept);
         self.finish(tenant, &mut run, &kept.stored).await;
         drop(lease);
@@ -149,12 +157,18 @@ impl Desk {
     }
 
     /// All files that the run's cells made or changed and that the answer links, under the lease.
-    async fn keep_made(&self, lease: &Lease, run: &RunSummary, outcome: &Outcome) -> KeptFiles {
+    async fn keep_made(
+        &self,
+        lease: &Lease,
+        run: &RunSummary,
+        outcome: &Outcome,
+        cancel: &CancellationToken,
+    ) -> KeptFiles {
         let linked = links::linked(&outcome.text, &lease.session().files_dir);
         let made = outcome.results.iter().flat_map(|result| &result.execution.files);
         let mut paths: BTreeSet<String> = made.map(|file| file.path.clone()).collect();
         paths.extend(linked.iter().map(ToString::to_string));
-        self.keep(lease.sandbox(), run.id, paths, &linked).await
+        self.keep(lease.sandbox(), run.id, paths, &linked, cancel).await
     }
 }
 
@@ -186,6 +200,7 @@ fn told(summary: RunSummary, outcome: Outcome, kept: &KeptFiles) -> (Run, Option
     if let Some(last) = results.last_mut() {
         let linked = kept.files.iter().filter(|file| file.linked).cloned();
         last.output.extend(linked.map(ResultPart::File));
+        last.execution.truncated |= kept.cut;
     }
     let run = Run {
         summary: RunSummary {

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio_util::sync::CancellationToken;
 
 use super::record::KeptFiles;
 use super::{Desk, RunError};
+use crate::domain::coded::{Class, Coded};
 use crate::domain::file::{FilePath, OutputFile};
 use crate::domain::id::{RunId, Tenant};
 use crate::sandbox::{Sandbox, SandboxError};
@@ -17,30 +19,41 @@ use crate::store::StoredFile;
 const MAX_FILES: usize = 200;
 /// Larger files are not given inside an answer.
 const MAX_INLINE_BYTES: u64 = 1 << 20;
+/// What is given inside one answer together.
+const MAX_INLINE_TOTAL_BYTES: u64 = 16 << 20;
 /// What stands in a URL as it is: RFC 3986, unreserved, and the slash between folders.
 const URL_PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 impl Desk {
-    /// Copies files out of the sandbox. One that is gone again, or that cannot be read, is left out
-    /// and logged; the run has its result all the same.
+    /// Copies files out of the sandbox, within bounds. One that is gone again, or that cannot be
+    /// read, is left out and logged; the run has its result all the same.
     pub(super) async fn keep(
         &self,
         sandbox: &dyn Sandbox,
         run_id: RunId,
         paths: BTreeSet<String>,
         linked: &[FilePath],
+        cancel: &CancellationToken,
     ) -> KeptFiles {
-        let mut kept = KeptFiles::default();
+        let mut kept = KeptFiles { cut: paths.len() > MAX_FILES, ..KeptFiles::default() };
+        let mut left = self.limits.kept_bytes;
         for path in paths.into_iter().take(MAX_FILES) {
             let Ok(path) = FilePath::new(path) else { continue };
-            match self.keep_one(sandbox, &path).await {
+            if cancel.is_cancelled() {
+                kept.cut = true;
+                break;
+            }
+            match self.keep_one(sandbox, &path, left).await {
                 Ok(stored) => {
+                    left = left.saturating_sub(stored.size_bytes);
                     kept.files.push(output_file(run_id, &path, &stored, linked.contains(&path)));
                     kept.stored.push(stored);
                 }
                 Err(error) => {
-                    tracing::warn!(run.id = %run_id, error = &error as &dyn std::error::Error, "a file was not kept");
+                    kept.cut |= error.code().class == Class::TooLarge;
+                    // its name is the program's own text, and no text of a program is logged
+                    tracing::warn!(run.id = %run_id, code = error.code().name, "a file was not kept");
                 }
             }
         }
@@ -51,10 +64,12 @@ impl Desk {
         &self,
         sandbox: &dyn Sandbox,
         path: &FilePath,
+        left: u64,
     ) -> Result<StoredFile, RunError> {
         let (entry, content) = sandbox.read_file(path).await?;
-        if entry.size_bytes > self.limits.file_bytes {
-            return Err(SandboxError::FileTooLarge(self.limits.file_bytes).into());
+        let most = self.limits.file_bytes.min(left);
+        if entry.size_bytes > most {
+            return Err(SandboxError::FileTooLarge(most).into());
         }
         let written = self.blobs.write(content).await?;
         Ok(StoredFile {
@@ -73,7 +88,10 @@ impl Desk {
         id: RunId,
         files: &mut [OutputFile],
     ) {
+        let mut left = MAX_INLINE_TOTAL_BYTES;
         for file in files.iter_mut().filter(|file| file.size_bytes <= MAX_INLINE_BYTES) {
+            let Some(rest) = left.checked_sub(file.size_bytes) else { break };
+            left = rest;
             let stored = self.store.output_file(tenant, id, &file.path).await.ok().flatten();
             let Some(stored) = stored else { continue };
             if let Ok(content) = self.blobs.read_whole(&stored.blob).await {

@@ -8,6 +8,7 @@ mod kept;
 mod record;
 pub mod spool;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +24,18 @@ pub use execute::NewExecute;
 pub use interpret::NewInterpret;
 
 use crate::config::LimitSettings;
-use crate::domain::id::{RunId, Tenant};
+use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::provider::{ModelInfo, ProviderInfo};
 use crate::domain::run::{Run, RunSummary};
-use crate::domain::session::Session;
+use crate::domain::session::{EndReason, Session};
 use crate::llm::connect::Models;
 use crate::sessions::{NewSession, Sessions};
 use crate::store::blobs::Blobs;
 use crate::store::{Store, StoredFile};
 
+const MAX_ENV_BYTES: usize = 32 * 1024;
+const MAX_METADATA_BYTES: usize = 16 * 1024;
 /// How long a run may take to be recorded once it has been interrupted.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
 
@@ -85,6 +88,16 @@ impl Runs {
         self.desk.check_session(&new)?;
         let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
         self.tracked(|_| async move { Ok(desk.sessions.create(&tenant, new).await?) }).await
+    }
+
+    /// Ends a session. What has begun to end it is brought to its end.
+    pub async fn end_session(&self, tenant: &Tenant, id: SessionId) -> Result<(), RunError> {
+        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
+        self.tracked(|_| async move {
+            desk.sessions.end(&tenant, id, EndReason::Deleted).await?;
+            Ok(())
+        })
+        .await
     }
 
     /// A run whole.
@@ -154,6 +167,8 @@ impl Runs {
             }
         }
         self.desk.sessions.close().await;
+        // the ends of cells that went down with their sessions
+        let _ = tokio::time::timeout(RECORD_LIMIT, self.tracker.wait()).await;
         self.desk.store.close().await;
     }
 
@@ -176,6 +191,8 @@ impl Runs {
 
 impl Desk {
     fn check_session(&self, new: &NewSession) -> Result<(), RunError> {
+        check_env(&new.env)?;
+        check_metadata(&new.metadata)?;
         in_range("/lifetime_seconds", new.lifetime, self.limits.lifetime_seconds_max)?;
         in_range("/idle_seconds", new.idle, self.limits.lifetime_seconds_max)
     }
@@ -184,6 +201,27 @@ impl Desk {
         if code.len() as u64 > self.limits.code_bytes {
             return Err(RunError::CodeTooLong(self.limits.code_bytes));
         }
+        Ok(())
+    }
+}
+
+/// What can be an environment: names without = and NUL, values without NUL, 32 KiB together.
+fn check_env(env: &BTreeMap<String, String>) -> Result<(), RunError> {
+    let bytes: usize = env.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let bad = |(name, value): (&String, &String)| {
+        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+    };
+    if bytes > MAX_ENV_BYTES || env.iter().any(bad) {
+        return Err(RunError::BadEnv(MAX_ENV_BYTES));
+    }
+    Ok(())
+}
+
+fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), RunError> {
+    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_METADATA_BYTES {
+        Err(RunError::MetadataTooLong(MAX_METADATA_BYTES))
+    } else {
         Ok(())
     }
 }

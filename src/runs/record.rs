@@ -10,12 +10,13 @@ use crate::domain::file::OutputFile;
 use crate::domain::id::{RunId, Tenant};
 use crate::domain::run::{CodeExecResult, ResultPart, Run, RunKind, RunStatus, RunSummary, Usage};
 use crate::domain::session::Session;
-use crate::sandbox::SandboxError;
 use crate::store::StoredFile;
 
 /// The files of a run: as callers see them, and where their contents are.
 #[derive(Debug, Default)]
 pub(super) struct KeptFiles {
+    /// True when there was more than is kept of one run.
+    pub(super) cut: bool,
     pub(super) files: Vec<OutputFile>,
     pub(super) stored: Vec<StoredFile>,
 }
@@ -45,17 +46,16 @@ impl Desk {
         &self,
         tenant: &Tenant,
         summary: RunSummary,
-        error: &SandboxError,
+        error: &RunError,
     ) {
         let message = error.to_string();
-        let failure =
-            Failure { kind: FailureKind::SandboxLost, retry_safe: true, message: message.clone() };
-        let summary = RunSummary {
-            status: RunStatus::Error,
-            error: Some(message),
-            failure: Some(failure),
-            ..summary
+        let (status, kind) = match error {
+            RunError::CallerGone => (RunStatus::Cancelled, FailureKind::Interrupted),
+            _ => (RunStatus::Error, FailureKind::SandboxLost),
         };
+        let failure = Failure { kind, retry_safe: true, message: message.clone() };
+        let summary =
+            RunSummary { status, error: Some(message), failure: Some(failure), ..summary };
         let mut run = Run {
             summary,
             text: String::new(),

@@ -1,11 +1,9 @@
 //! Files of a request, kept until their sandbox can take them.
 
-use std::io::Write;
-
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 
 use super::{Desk, RunError, Runs};
@@ -25,38 +23,47 @@ pub enum Content {
     /// In memory: it came inside a JSON body, whose size is limited.
     Whole(Bytes),
     /// In a file without a name, gone with this value.
-    Spooled(std::fs::File),
+    Spooled(tokio::fs::File),
 }
 
 /// Takes the content of one file as it comes in.
 pub struct Spool {
-    file: std::fs::File,
+    file: tokio::fs::File,
     written: u64,
     most: u64,
 }
 
 impl Runs {
     /// A place for the content of one file, as large as files may be.
-    pub fn spool(&self) -> Result<Spool, RunError> {
-        let file = tempfile::tempfile_in(&self.desk.spool_dir).map_err(RunError::Spool)?;
-        Ok(Spool { file, written: 0, most: self.desk.limits.file_bytes })
+    pub async fn spool(&self) -> Result<Spool, RunError> {
+        let folder = self.desk.spool_dir.clone();
+        let made = tokio::task::spawn_blocking(move || tempfile::tempfile_in(folder)).await;
+        let file = made.map_err(RunError::Panicked)?.map_err(RunError::Spool)?;
+        let most = self.desk.limits.file_bytes;
+        Ok(Spool { file: tokio::fs::File::from_std(file), written: 0, most })
     }
 }
 
 impl Spool {
     /// Takes a piece.
-    pub fn write(&mut self, piece: &[u8]) -> Result<(), RunError> {
+    pub async fn write(&mut self, piece: &[u8]) -> Result<(), RunError> {
         self.written += piece.len() as u64;
         if self.written > self.most {
             return Err(RunError::FileTooLarge(self.most));
         }
-        self.file.write_all(piece).map_err(RunError::Spool)
+        self.file.write_all(piece).await.map_err(RunError::Spool)
+    }
+
+    /// How many bytes it holds.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.written
     }
 
     /// The content, to be read from its start.
-    pub fn finish(mut self) -> Result<Content, RunError> {
-        use std::io::Seek;
-        self.file.rewind().map_err(RunError::Spool)?;
+    pub async fn finish(mut self) -> Result<Content, RunError> {
+        self.file.flush().await.map_err(RunError::Spool)?;
+        self.file.rewind().await.map_err(RunError::Spool)?;
         Ok(Content::Spooled(self.file))
     }
 }
@@ -66,7 +73,6 @@ impl Content {
         match self {
             Self::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
             Self::Spooled(file) => {
-                let file = tokio::fs::File::from_std(file).take(u64::MAX);
                 ReaderStream::with_capacity(file, 256 * 1024).into_stream().boxed()
             }
         }

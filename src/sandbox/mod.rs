@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 pub use error::SandboxError;
 
@@ -95,6 +96,31 @@ pub trait SandboxProvider: Send + Sync {
 
     /// Ends what the provider itself keeps running.
     async fn close(&self);
+}
+
+/// How often a cell that should stop is told so: one told before it has begun does not hear it.
+const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
+
+/// Runs a cell to its end. Once cancelled the cell is interrupted, and its value still awaited: a
+/// cell is never dropped.
+pub async fn execute_until(
+    sandbox: &dyn Sandbox,
+    cell: &Cell,
+    sink: &OutputSink,
+    cancel: &CancellationToken,
+) -> Result<Execution, SandboxError> {
+    let mut running = std::pin::pin!(sandbox.execute(cell, sink));
+    tokio::select! {
+        biased;
+        execution = &mut running => return execution,
+        () = cancel.cancelled() => {}
+    }
+    loop {
+        sandbox.interrupt().await;
+        if let Ok(execution) = tokio::time::timeout(INTERRUPT_EVERY, &mut running).await {
+            return execution;
+        }
+    }
 }
 
 /// What a sandbox is made from.

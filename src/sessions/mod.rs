@@ -310,7 +310,7 @@ impl Sessions {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.live().values().map(|slot| slot.deadline()).min()
+        self.live().values().filter_map(|slot| slot.deadline()).min()
     }
 
     fn overdue(&self, now: Instant) -> Vec<(Arc<Slot>, EndReason)> {

@@ -134,20 +134,27 @@ impl Slot {
         }
     }
 
-    /// When it ends if nothing happens before.
-    pub(super) fn deadline(&self) -> Instant {
+    /// When it ends if nothing happens before; None when it is over.
+    pub(super) fn deadline(&self) -> Option<Instant> {
         let inside = self.inside();
-        inside.expires.min(inside.last_used + self.idle)
+        match inside.session.state {
+            SessionState::Ended | SessionState::Failed => None,
+            _ if self.is_used(&inside) => Some(inside.expires),
+            _ => Some(inside.expires.min(inside.last_used + self.idle)),
+        }
     }
 
-    /// Why it must end now. A running cell counts as use, but a lifetime is a lifetime.
+    /// A running cell counts as use, and so does one that waits.
+    fn is_used(&self, inside: &Inside) -> bool {
+        inside.session.state == SessionState::Busy || self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Why it must end now. Use puts off falling idle, but a lifetime is a lifetime.
     pub(super) fn overdue(&self, now: Instant) -> Option<EndReason> {
-        let inside = self.inside();
-        if now >= inside.expires {
-            return Some(EndReason::Expired);
+        let due = self.deadline()?;
+        if now < due {
+            return None;
         }
-        let in_use =
-            inside.session.state == SessionState::Busy || self.waiting.load(Ordering::SeqCst) > 0;
-        (!in_use && now >= inside.last_used + self.idle).then_some(EndReason::Idle)
+        Some(if now >= self.inside().expires { EndReason::Expired } else { EndReason::Idle })
     }
 }

@@ -27,6 +27,8 @@ use crate::domain::session::{EndReason, Session, SessionState};
 
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
 const READERS: u32 = 4;
+/// Question and error in a list are no longer than this.
+const MAX_LISTED_BYTES: usize = 1000;
 /// Longer payloads go to blobs.
 const MAX_ROW_BYTES: usize = 64 * 1024;
 
@@ -106,6 +108,17 @@ fn after_the_end(mut run: RunSummary) -> RunSummary {
     run.failure =
         Some(Failure { kind: FailureKind::SandboxLost, retry_safe, message: message.to_owned() });
     run.finished_at = Some(OffsetDateTime::now_utc());
+    run
+}
+
+/// A summary for a list: long texts are cut.
+fn shortened(mut run: RunSummary) -> RunSummary {
+    for text in [&mut run.message, &mut run.error].into_iter().flatten() {
+        if text.len() > MAX_LISTED_BYTES {
+            text.truncate(text.floor_char_boundary(MAX_LISTED_BYTES));
+            text.push('…');
+        }
+    }
     run
 }
 
@@ -240,7 +253,7 @@ impl Store for SqliteStore {
             .bind(filter.until.map(microseconds))
             .fetch_all(&self.readers)
             .await?;
-        summaries.iter().map(|summary| from_json(summary)).collect()
+        summaries.iter().map(|summary| Ok(shortened(from_json(summary)?))).collect()
     }
 
     async fn output_file(

@@ -157,6 +157,7 @@ async fn a_kernel_that_dies_between_cells_is_replaced_and_said_so() {
     }
     let execution = session.exec("'x' in globals()").await;
     assert_eq!(execution["state_lost"], true, "{execution}");
+    assert_eq!(execution["files"], json!([]), "carried files are no change of this cell");
     assert_eq!(session.text("'x' in globals()").await, "False");
 }
 
@@ -260,21 +261,72 @@ async fn env_and_stdin_hold_for_one_cell_and_are_never_stored() {
 }
 
 #[tokio::test]
-async fn callers_of_one_session_take_turns_in_order() {
+async fn cells_of_several_callers_never_interleave() {
     let caller = caller();
     let session = caller.session().await;
     session.exec("log = []").await;
     let cell = |number: usize| {
         let session = &session;
         async move {
-            session.exec(&format!("import time\nlog.append(({number}, 'a')); time.sleep(0.05); log.append(({number}, 'b'))")).await
+            let code = format!(
+                "import time\nfor i in range(3):\n    print({number}, i); log.append({number}); time.sleep(0.02)"
+            );
+            session.exec(&code).await
         }
     };
-    futures::future::join_all((0..8).map(cell)).await;
-    let log = session
-        .text("[a[0] == b[0] and (a[1], b[1]) == ('a', 'b') for a, b in zip(log[::2], log[1::2])]")
-        .await;
-    assert_eq!(log, format!("[{}]", ["True"; 8].join(", ")));
+    let executions = futures::future::join_all((0..8).map(cell)).await;
+    for (number, execution) in executions.iter().enumerate() {
+        assert_eq!(execution["stdout"], format!("{number} 0\n{number} 1\n{number} 2\n"));
+    }
+    assert_eq!(
+        session.text("[len(set(log[i:i + 3])) for i in range(0, 24, 3)]").await,
+        format!("[{}]", ["1"; 8].join(", "))
+    );
+}
+
+#[tokio::test]
+async fn output_right_after_a_figure_is_output_of_its_cell() {
+    let caller = caller();
+    let session = caller.session().await;
+    for number in 0..20 {
+        let execution = session
+            .exec(
+                "from IPython.display import display\ndisplay({'a': 1}, raw=False); print('after')",
+            )
+            .await;
+        assert_eq!(
+            (&execution["stdout"], &execution["late_output"]),
+            (&json!("after\n"), &Value::Null),
+            "{number}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn threads_may_display_at_once_and_an_interrupt_breaks_no_frame() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("x = 1").await;
+    let code = "import threading\nfrom IPython.display import HTML, display\ndef show():\n    for _ in range(20): display(HTML('x' * 200_000))\n\
+         threads = [threading.Thread(target=show) for _ in range(3)]\n[t.start() for t in threads]; show(); [t.join() for t in threads]; None";
+    let execution = session.exec(code).await;
+    assert_eq!(
+        (&execution["status"], &execution["state_lost"]),
+        (&json!("success"), &json!(false)),
+        "{}",
+        execution["error"]
+    );
+    for _ in 0..5 {
+        let code = "while True: display(HTML('x' * 900_000))";
+        let stopped = session.exec_with(json!({"code": code, "timeout_seconds": 0.3})).await;
+        assert_eq!(
+            (&stopped["status"], &stopped["state_lost"]),
+            (&json!("timeout"), &json!(false)),
+            "{}",
+            stopped["error"]
+        );
+    }
+    assert_eq!(session.text("x").await, "1");
 }
 
 #[tokio::test]

@@ -71,3 +71,12 @@ async fn a_bad_request_names_the_part_that_is_bad() {
     let packages = caller.post("/v1/execute", json!({"code": "1", "packages": ["six"]})).await;
     assert_eq!(problem(&packages), (409, "provider_cannot".into()));
 }
+
+#[tokio::test]
+async fn files_beyond_what_is_kept_of_a_run_are_left_out_and_said() {
+    let server = crate::support::server::Server::start(&[("KEPT_BYTES", "3000000")]);
+    let code = "for i in range(3): open(f'{i}.bin', 'wb').truncate(2_000_000)";
+    let (_, execution) = server.caller().post("/v1/execute", json!({"code": code})).await;
+    assert_eq!(execution["output_files"].as_array().unwrap().len(), 1, "{execution}");
+    assert_eq!((&execution["status"], &execution["truncated"]), (&json!("success"), &json!(true)));
+}

@@ -271,7 +271,8 @@ async fn no_key_of_the_model_is_in_any_answer_log_or_row() {
     let question =
         StubModel::shared().script("keys", &[run(&["import os; dict(os.environ)"]), text("ok")]);
     let caller = caller();
-    let (_, run) = caller.post("/v1/interpret", json!({"message": question})).await;
+    let request = caller.request(Method::POST, "/v1/interpret").header("x-request-id", "keys-run");
+    let (_, run) = answer(request.json(&json!({"message": question}))).await;
     let (_, models) = caller.get("/v1/models").await;
     let (_, providers) = caller.get("/v1/providers").await;
     let server = crate::support::server::shared();
@@ -279,10 +280,24 @@ async fn no_key_of_the_model_is_in_any_answer_log_or_row() {
     let log = std::fs::read(server.data_dir.join("interpreterd.db-wal")).unwrap_or_default();
     let all = format!(
         "{run}{models}{providers}{}{}{}",
-        server.log(),
+        server.log_with("keys-run"),
         String::from_utf8_lossy(&database),
         String::from_utf8_lossy(&log)
     );
     assert!(!all.contains(key));
     assert_eq!(models["data"], json!([{"name": "stub", "protocol": "openai", "default": true}]));
+}
+
+#[tokio::test]
+async fn a_message_of_very_many_calls_is_answered_whole_and_run_in_part() {
+    let codes: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+    let codes: Vec<&str> = codes.iter().map(String::as_str).collect();
+    let question = StubModel::shared().script("many-calls", &[run(&codes), text("enough")]);
+    let (_, run) = caller().post("/v1/interpret", json!({"message": question})).await;
+    assert_eq!(
+        (&run["status"], run["code_exec_results"].as_array().unwrap().len()),
+        (&json!("success"), 16)
+    );
+    let told = StubModel::shared().requests("many-calls")[1]["messages"].to_string();
+    assert_eq!(told.matches("not run: a message may hold 16 calls").count(), 24);
 }

@@ -65,20 +65,40 @@ fn imported(source: &str) -> Vec<String> {
     let mut rooms = Vec::new();
     for prefix in ["crate::", "interpreterd::"] {
         for rest in source.split(prefix).skip(1) {
-            let rest = rest.strip_prefix('{').map_or(rest, |list| list.split('}').next().unwrap());
-            let list = if rest.contains(',') && !rest.contains("::") {
-                rest
-            } else {
-                rest.split(',').next().unwrap_or(rest)
-            };
-            for name in list.split(',') {
-                let name: String =
-                    name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                rooms.push(name);
-            }
+            rooms.extend(first_names(rest));
         }
     }
     rooms
+}
+
+/// The first names of a path, or of each path of a list in braces.
+fn first_names(path: &str) -> Vec<String> {
+    let name =
+        |text: &str| text.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };
+    let mut names = Vec::new();
+    let (mut depth, mut start) = (0, 0);
+    for (index, character) in list.char_indices() {
+        match character {
+            '{' => depth += 1,
+            ',' | '}' if depth == 0 => {
+                names.push(name(&list[start..index]));
+                start = index + 1;
+                if character == '}' {
+                    break;
+                }
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    names
+}
+
+#[test]
+fn imports_are_seen_however_they_are_written() {
+    let source = "use crate::store::Store;\nuse crate::{domain::id::{A, B}, sandbox, net::x};\n crate::llm::f();";
+    assert_eq!(imported(source), ["store", "domain", "sandbox", "net", "llm"]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod guest;
 mod interpret;
 mod isolation;
 mod layers;
+mod leases;
 mod lifecycle;
 mod openapi;
 mod problems;

@@ -110,7 +110,7 @@ async fn a_fault_of_ours_shows_a_fixed_sentence_and_is_logged_once() {
     let answer = answer(request).await;
     assert_eq!(problem(&answer), (500, "store_failed".into()));
     assert_eq!(answer.1["detail"], "the service failed; its log says why");
-    let log = server.log();
+    let log = server.log_with("find-me");
     let lines: Vec<_> =
         log.lines().filter(|line| line.contains("find-me") && line.contains("ERROR")).collect();
     assert_eq!(lines.len(), 1, "{log}");
@@ -126,8 +126,50 @@ async fn code_and_contents_are_never_logged() {
     session
         .exec("print('private-output', open('private-name.txt').read()); 1/0 # private-code")
         .await;
-    caller.post(&session.path("/exec"), json!({"code": 1, "x": "private-field"})).await;
-    let log = server.log();
-    assert!(log.contains("answered"), "{log}");
+    let refused =
+        caller.post(&session.path("/exec"), json!({"code": 1, "x": "private-field"})).await;
+    let log = server.log_with(refused.1["request_id"].as_str().unwrap());
     assert!(!log.contains("private-"), "{log}");
+}
+
+#[tokio::test]
+async fn an_environment_that_can_be_none_is_refused_and_harms_nobody() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("x = 1").await;
+    for env in [
+        json!({"": "x"}),
+        json!({"A=B": "x"}),
+        json!({"A": "x\0"}),
+        json!({"A": "x".repeat(70_000)}),
+        json!({"A": "x".repeat(300_000)}),
+    ] {
+        for (path, body) in [
+            ("/v1/sessions".to_owned(), json!({"env": env})),
+            ("/v1/execute".to_owned(), json!({"code": "1", "env": env})),
+            (session.path("/exec"), json!({"code": "1", "env": env})),
+        ] {
+            let refused = caller.post(&path, body).await;
+            assert_eq!(problem(&refused), (422, "invalid_env".into()), "{path}");
+            assert_eq!(refused.1["errors"][0]["pointer"], "/env");
+        }
+    }
+    assert_eq!(session.text("x").await, "1", "every session lives on");
+    let largest = json!({"env": {"A": "x".repeat(32 * 1024 - 1)}});
+    let session = caller.session_with(largest).await;
+    assert_eq!(session.text("import os; len(os.environ['A'])").await, "32767");
+}
+
+#[tokio::test]
+async fn texts_over_their_limits_are_refused() {
+    let caller = caller();
+    let session = caller.session().await;
+    let long = caller
+        .post(&session.path("/exec"), json!({"code": "1", "stdin": "x".repeat((1 << 20) + 1)}))
+        .await;
+    assert_eq!(problem(&long), (413, "stdin_too_long".into()));
+    let notes = caller.post("/v1/sessions", json!({"metadata": {"a": "x".repeat(17_000)}})).await;
+    assert_eq!(problem(&notes), (422, "metadata_too_long".into()));
+    let question = caller.post("/v1/interpret", json!({"message": "x".repeat(300_000)})).await;
+    assert_eq!(problem(&question), (422, "message_too_long".into()));
 }

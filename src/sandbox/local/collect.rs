@@ -11,6 +11,9 @@ const MAX_FRAMES: usize = 10_000;
 /// Bytes in frames of one cell that are kept.
 const MAX_FRAME_BYTES: usize = 64 << 20;
 const ABUSE: usize = 4;
+const MAX_NAME_BYTES: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+const MAX_TRACEBACK_BYTES: usize = 256 * 1024;
 /// Output of earlier cells' threads that is kept.
 const MAX_LATE_BYTES: usize = 64 * 1024;
 
@@ -107,13 +110,21 @@ pub(super) struct Collector {
     late: Capture,
     stdout: Capture,
     stderr: Capture,
-    outputs: Vec<(Output, Option<String>)>,
+    outputs: Vec<Shown>,
     outputs_bytes: usize,
     frames: usize,
     frame_bytes: usize,
     dropped: bool,
     clear_on_next: bool,
     error: Option<ErrorDetail>,
+}
+
+/// A rich result, what it takes, and the name under which a program may replace it.
+#[derive(Debug)]
+struct Shown {
+    output: Output,
+    id: Option<String>,
+    bytes: usize,
 }
 
 /// The kernel sends more than any program has reason to.
@@ -157,21 +168,19 @@ impl Collector {
         }
     }
 
-    /// Takes a frame of this cell that is not its end.
-    pub(super) fn frame(
-        &mut self,
-        frame: KernelFrame,
-        bytes: usize,
-        sink: &OutputSink,
-    ) -> Result<(), Abuse> {
+    /// Counts a frame, of this cell or not.
+    pub(super) fn count(&mut self, bytes: usize) -> Result<(), Abuse> {
         self.frames += 1;
         self.frame_bytes += bytes;
-        if self.frames > MAX_FRAMES * ABUSE || self.frame_bytes > MAX_FRAME_BYTES * ABUSE {
-            return Err(Abuse);
-        }
+        let abuse = self.frames > MAX_FRAMES * ABUSE || self.frame_bytes > MAX_FRAME_BYTES * ABUSE;
+        if abuse { Err(Abuse) } else { Ok(()) }
+    }
+
+    /// Takes a frame of this cell that has been counted and is not its end.
+    pub(super) fn frame(&mut self, frame: KernelFrame, bytes: usize, sink: &OutputSink) {
         if self.frames > MAX_FRAMES || self.frame_bytes > MAX_FRAME_BYTES {
             self.dropped = true;
-            return Ok(());
+            return;
         }
         match frame {
             KernelFrame::Display { data, metadata, display_id, update, cut, .. } => {
@@ -189,13 +198,17 @@ impl Collector {
                 self.display(Output { data, metadata, main: true }, None, false, bytes, sink);
             }
             KernelFrame::Error { ename, evalue, traceback, line, .. } => {
-                self.error = Some(ErrorDetail { name: ename, message: evalue, traceback, line });
+                self.error = Some(ErrorDetail {
+                    name: cut_text(ename, MAX_NAME_BYTES),
+                    message: cut_text(evalue, MAX_MESSAGE_BYTES),
+                    traceback: cut_text(traceback, MAX_TRACEBACK_BYTES),
+                    line,
+                });
             }
             KernelFrame::Clear { .. } => self.clear_on_next = true,
             KernelFrame::Dropped { .. } => self.dropped = true,
             KernelFrame::Hello {} | KernelFrame::Done { .. } | KernelFrame::Unknown => {}
         }
-        Ok(())
     }
 
     fn display(
@@ -208,21 +221,33 @@ impl Collector {
     ) {
         if std::mem::take(&mut self.clear_on_next) {
             self.outputs.clear();
+            self.outputs_bytes = 0;
         }
-        sink.send(Event::Output(output.clone()));
+        if sink.is_read() {
+            sink.send(Event::Output(output.clone()));
+        }
         if update {
-            for (shown, shown_id) in &mut self.outputs {
-                if *shown_id == id {
-                    *shown = output.clone();
-                }
-            }
-            return;
-        }
-        self.outputs_bytes += bytes;
-        if self.outputs_bytes > MAX_OUTPUTS_BYTES {
+            self.replace(&output, id.as_deref(), bytes);
+        } else if self.outputs_bytes + bytes > MAX_OUTPUTS_BYTES {
             self.dropped = true;
         } else {
-            self.outputs.push((output, id));
+            self.outputs_bytes += bytes;
+            self.outputs.push(Shown { output, id, bytes });
+        }
+    }
+
+    /// Puts an output in place of those that bear its name, while there is room for it.
+    fn replace(&mut self, output: &Output, id: Option<&str>, bytes: usize) {
+        for shown in
+            self.outputs.iter_mut().filter(|shown| id.is_some() && shown.id.as_deref() == id)
+        {
+            if self.outputs_bytes - shown.bytes + bytes > MAX_OUTPUTS_BYTES {
+                self.dropped = true;
+                return;
+            }
+            self.outputs_bytes = self.outputs_bytes - shown.bytes + bytes;
+            shown.output = output.clone();
+            shown.bytes = bytes;
         }
     }
 
@@ -239,9 +264,15 @@ impl Collector {
         execution.stderr = stderr;
         execution.lossy = stdout_lossy || stderr_lossy || late_lossy;
         execution.late_output = late_any.then_some(late);
-        execution.outputs = self.outputs.into_iter().map(|(output, _)| output).collect();
+        execution.outputs = self.outputs.into_iter().map(|shown| shown.output).collect();
         execution.error_detail = self.error;
     }
+}
+
+/// A text within its limit, its end cut off between two characters.
+fn cut_text(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text
 }
 
 /// Puts the kernel's word on how the cell ended into the execution.
@@ -346,23 +377,41 @@ mod tests {
             display("a", Some("x"), false),
             display("b", None, false),
             display("c", Some("x"), true),
+            display("d", None, true),
         ] {
-            collector.frame(frame, 1, &sink).expect("few frames");
+            collector.frame(frame, 1, &sink);
         }
         let shown: Vec<_> =
-            collector.outputs.iter().map(|(output, _)| output.data.clone()).collect();
+            collector.outputs.iter().map(|shown| shown.output.data.clone()).collect();
         assert_eq!(shown, [plain("c"), plain("b")]);
-        collector.frame(KernelFrame::Clear { id: None }, 1, &sink).expect("few frames");
-        collector.frame(display("d", None, false), 1, &sink).expect("few frames");
-        assert_eq!(collector.outputs.len(), 1);
+        collector.frame(KernelFrame::Clear { id: None }, 1, &sink);
+        collector.frame(display("e", None, false), 1, &sink);
+        assert_eq!((collector.outputs.len(), collector.outputs_bytes), (1, 1));
+    }
+
+    #[test]
+    fn outputs_stay_within_their_bytes_however_they_come() {
+        let mut collector = Collector::new(100);
+        let sink = OutputSink::discard();
+        for _ in 0..100 {
+            collector.frame(display("small", Some("x"), false), 10, &sink);
+        }
+        collector.frame(display("large", Some("x"), true), MAX_OUTPUTS_BYTES / 10, &sink);
+        assert!(collector.outputs_bytes <= MAX_OUTPUTS_BYTES);
+        assert!(collector.dropped);
+        let large = collector.outputs.iter().filter(|shown| shown.output.data == plain("large"));
+        assert_eq!(large.count(), 9);
     }
 
     #[test]
     fn a_flood_of_frames_is_first_not_kept_and_then_abuse() {
         let mut collector = Collector::new(100);
         let sink = OutputSink::discard();
-        let ended = (0..MAX_FRAMES * ABUSE + 1)
-            .find(|_| collector.frame(display("x", None, false), 1, &sink).is_err());
+        let ended = (0..=MAX_FRAMES * ABUSE).find(|_| {
+            let abuse = collector.count(1).is_err();
+            collector.frame(display("x", None, false), 1, &sink);
+            abuse
+        });
         assert_eq!(ended, Some(MAX_FRAMES * ABUSE));
         assert!(collector.dropped);
         assert_eq!(collector.outputs.len(), MAX_FRAMES);

@@ -54,6 +54,9 @@ pub(super) fn remedy(step: &str, errno: i32) -> &'static str {
         ("wait for the zygote" | "start the guest Python" | "keep the zygote alive", _) => {
             "the guest Python did not start: see the log, and run `interpreterd guest install` again"
         }
+        ("fork the kernel", libc::EAGAIN | libc::ENOMEM) => {
+            "processes or memory of the host are used up: allow more (pids and memory limits), or fewer sessions"
+        }
         _ => "see the log for what the sandbox said",
     }
 }

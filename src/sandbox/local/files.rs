@@ -5,16 +5,18 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use time::OffsetDateTime;
 
-use crate::domain::file::{Change, ChangedFile, FileEntry, FilePath};
+use crate::domain::file::{Change, ChangedFile, FileEntry, FilePath, MAX_PATH_BYTES};
 use crate::domain::id::ExecutionId;
 use crate::sandbox::SandboxError;
 
 /// How many files a listing holds at most.
 const MAX_ENTRIES: usize = 100_000;
+/// How long all paths of a listing are together.
+const MAX_PATHS_BYTES: usize = 16 << 20;
 /// How deep folders are followed.
 const MAX_DEPTH: usize = 64;
 /// How many changed files an execution tells of.
@@ -25,11 +27,23 @@ const BENEATH: ResolveFlags =
 
 /// The files folder of one room. It works while a cell runs and after the room has died; the memory
 /// is freed when it is dropped.
-pub(super) struct Files {
+pub(super) struct Files(Option<Descriptors>);
+
+struct Descriptors {
     /// Open for reading, to walk.
     readable: OwnedFd,
     /// Where paths start.
     place: OwnedFd,
+}
+
+/// Closing the last descriptor frees all of the tmpfs, which takes its time.
+impl Drop for Files {
+    fn drop(&mut self) {
+        let descriptors = self.0.take();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn_blocking(move || drop(descriptors));
+        }
+    }
 }
 
 /// What tells one state of a file from another.
@@ -45,6 +59,7 @@ pub(super) struct Stamp {
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) files: BTreeMap<String, Stamp>,
+    paths_bytes: usize,
     /// True when there were more than fit.
     pub(super) cut: bool,
 }
@@ -56,7 +71,15 @@ pub(super) struct Upload {
 
 impl Files {
     pub(super) fn new(readable: OwnedFd, place: OwnedFd) -> Self {
-        Self { readable, place }
+        Self(Some(Descriptors { readable, place }))
+    }
+
+    fn descriptors(&self) -> &Descriptors {
+        self.0.as_ref().expect("taken by drop alone")
+    }
+
+    fn place(&self) -> &OwnedFd {
+        &self.descriptors().place
     }
 
     /// Opens a regular file for reading.
@@ -75,7 +98,7 @@ impl Files {
     pub(super) fn upload(&self) -> Result<Upload, SandboxError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o644);
-        let file = rustix::fs::openat(&self.place, ".", flags, mode).map_err(storage)?;
+        let file = rustix::fs::openat(self.place(), ".", flags, mode).map_err(storage)?;
         Ok(Upload { file: File::from(file) })
     }
 
@@ -111,7 +134,7 @@ impl Files {
             Some((parent, _)) => {
                 self.open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)
             }
-            None => self.place.try_clone().map_err(|_| Errno::IO),
+            None => self.place().try_clone().map_err(|_| Errno::IO),
         };
         let parent = parent.map_err(|errno| refused(errno, path))?;
         rustix::fs::unlinkat(&parent, path.name(), AtFlags::empty())
@@ -121,7 +144,7 @@ impl Files {
     /// All regular files, within bounds, no link followed.
     pub(super) fn list(&self) -> io::Result<Listing> {
         let mut listing = Listing::default();
-        walk(self.readable.as_fd(), "", 0, &mut listing)?;
+        walk(self.descriptors().readable.as_fd(), "", 0, &mut listing)?;
         Ok(listing)
     }
 
@@ -146,12 +169,12 @@ impl Files {
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat2(&self.place, path, flags, Mode::empty(), BENEATH)
+        rustix::fs::openat2(self.place(), path, flags, Mode::empty(), BENEATH)
     }
 
     fn make_parent(&self, path: &FilePath) -> Result<OwnedFd, SandboxError> {
         let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut parent = self.place.try_clone().map_err(SandboxError::Io)?;
+        let mut parent = self.place().try_clone().map_err(SandboxError::Io)?;
         let parts: Vec<&str> = path.as_str().split('/').collect();
         for part in &parts[..parts.len() - 1] {
             match rustix::fs::mkdirat(&parent, *part, Mode::from_raw_mode(0o755)) {
@@ -167,9 +190,23 @@ impl Files {
 
 impl Upload {
     /// Takes over content and times of another file.
-    pub(super) fn copy_from(&self, mut source: &File) -> Result<(), SandboxError> {
-        io::copy(&mut source, &mut &self.file).map_err(write_error)?;
+    pub(super) fn copy_from(&self, source: &File) -> Result<(), SandboxError> {
         let stat = rustix::fs::fstat(source).map_err(storage)?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        rustix::fs::ftruncate(&self.file, size).map_err(storage)?;
+        // holes stay holes: a sparse file takes no more room than before
+        let mut position = 0;
+        while let Ok(data) = rustix::fs::seek(source, SeekFrom::Data(position)) {
+            let hole = rustix::fs::seek(source, SeekFrom::Hole(data)).unwrap_or(size);
+            rustix::fs::seek(source, SeekFrom::Start(data)).map_err(storage)?;
+            rustix::fs::seek(&self.file, SeekFrom::Start(data)).map_err(storage)?;
+            let mut piece = io::Read::take(source, hole.saturating_sub(data));
+            io::copy(&mut piece, &mut &self.file).map_err(write_error)?;
+            if hole >= size {
+                break;
+            }
+            position = hole;
+        }
         let modified =
             rustix::fs::Timespec { tv_sec: stat.st_mtime as _, tv_nsec: stat.st_mtime_nsec as _ };
         let times = rustix::fs::Timestamps { last_access: modified, last_modification: modified };
@@ -249,11 +286,16 @@ fn walk(
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        if listing.files.len() >= MAX_ENTRIES {
+        let path = format!("{prefix}{}", name.to_string_lossy());
+        listing.paths_bytes += path.len();
+        if listing.files.len() >= MAX_ENTRIES || listing.paths_bytes > MAX_PATHS_BYTES {
             listing.cut = true;
             return Ok(());
         }
-        let path = format!("{prefix}{}", name.to_string_lossy());
+        if path.len() > MAX_PATH_BYTES {
+            listing.cut = true;
+            continue;
+        }
         match found.file_type() {
             FileType::RegularFile => {
                 // gone again already is no fault: programs run while we look
@@ -330,6 +372,25 @@ mod tests {
         assert!(files.publish(&upload, &path("up/x")).is_err());
         let listed: Vec<_> = files.list().expect("list").files.into_keys().collect();
         assert_eq!(listed, ["a.txt"]);
+    }
+
+    #[test]
+    fn a_sparse_file_is_copied_with_its_holes() {
+        let (from_folder, from) = folder();
+        let (to_folder, to) = folder();
+        let sparse = File::create(from_folder.path().join("s.bin")).expect("made");
+        sparse.set_len(1 << 30).expect("sparse");
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", 1 << 29).expect("written");
+        std::fs::write(from_folder.path().join("plain.txt"), "plain").expect("written");
+        assert!(from.copy_into(&to));
+        let copy = File::open(to_folder.path().join("s.bin")).expect("copied");
+        let metadata = copy.metadata().expect("there");
+        assert_eq!(metadata.len(), 1 << 30);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) < 100);
+        let mut middle = [0; 6];
+        std::os::unix::fs::FileExt::read_exact_at(&copy, &mut middle, 1 << 29).expect("read");
+        assert_eq!(&middle, b"middle");
+        assert_eq!(std::fs::read(to_folder.path().join("plain.txt")).expect("copied"), b"plain");
     }
 
     #[test]

@@ -221,13 +221,15 @@ impl Kernel {
         interrupt: &Notify,
     ) -> Result<Done, Death> {
         loop {
+            // what is always ready must not hold this thread: other sessions have their turn
+            tokio::task::consume_budget().await;
             let wake = running.wake();
             tokio::select! {
                 ready = self.control.readable() => {
                     if ready.is_err() || self.read_control().is_err() {
                         return Err(self.how_it_ended().await);
                     }
-                    if let Some(done) = self.take_frames(running)? {
+                    if let Some(done) = self.take_frames(running).await? {
                         return Ok(done);
                     }
                 }
@@ -259,36 +261,42 @@ impl Kernel {
         }
     }
 
-    fn take_frames(&mut self, running: &mut Running<'_>) -> Result<Option<Done>, Death> {
+    async fn take_frames(&mut self, running: &mut Running<'_>) -> Result<Option<Done>, Death> {
         loop {
+            tokio::task::consume_budget().await;
             let next = self.reader.next().map_err(|error| {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "a kernel broke its channel"
-                );
+                tracing::warn!(error = %error, "a kernel broke its channel");
                 Death::BrokeChannel
             })?;
             let Some((frame, bytes)) = next else { return Ok(None) };
+            running.collector.count(bytes).map_err(|_| Death::BrokeChannel)?;
             // the kernel flushes before each frame: what stands before it in time is read before it
             self.drain(running);
             let ours = frame.cell() == Some(&running.id);
             match frame {
                 KernelFrame::Done { status, n, exit_code, .. } if ours => {
+                    self.reader.shrink();
                     return Ok(Some(Done { status, count: n, exit_code }));
                 }
                 KernelFrame::Done { .. } => return Err(Death::BrokeChannel),
-                frame if ours => {
-                    let kept = running.collector.frame(frame, bytes, running.sink);
-                    kept.map_err(|_| Death::BrokeChannel)?;
-                }
+                frame if ours => running.collector.frame(frame, bytes, running.sink),
                 _ => {} // left over from an earlier cell
             }
         }
     }
 
+    /// Reads what is in the pipes at this moment, asking the kernel of the host and not tokio,
+    /// which may not have heard of the last bytes yet.
     fn drain(&mut self, running: &mut Running<'_>) {
-        drain_pipe(&self.stdout, &mut self.scratch, running, Stream::Stdout);
-        drain_pipe(&self.stderr, &mut self.scratch, running, Stream::Stderr);
+        for (pipe, stream) in [(&self.stdout, Stream::Stdout), (&self.stderr, Stream::Stderr)] {
+            let mut taken = 0;
+            while taken < PIPE_TURN_BYTES
+                && let Ok(count @ 1..) = rustix::io::read(pipe, &mut self.scratch)
+            {
+                running.collector.stream(stream, &self.scratch[..count], running.sink);
+                taken += count;
+            }
+        }
     }
 
     /// What threads of earlier cells have printed since is no output of the next cell.
@@ -296,7 +304,7 @@ impl Kernel {
         for pipe in [&self.stdout, &self.stderr] {
             let mut taken = 0;
             while taken < PIPE_TURN_BYTES
-                && let Ok(count @ 1..) = pipe.try_read(&mut self.scratch)
+                && let Ok(count @ 1..) = rustix::io::read(pipe, &mut self.scratch)
             {
                 collector.late(&self.scratch[..count]);
                 taken += count;

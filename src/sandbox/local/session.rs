@@ -78,26 +78,46 @@ impl LocalSandbox {
         let old = self.room();
         let room = Arc::new(room);
         let new = Arc::clone(&room);
-        let copied = spawn_blocking(move || old.files.copy_into(&new.files)).await.unwrap_or(false);
+        let moved = spawn_blocking(move || {
+            let whole = old.files.copy_into(&new.files);
+            // the copies have new inodes, and none of that is a cell's doing
+            (whole, new.files.list().unwrap_or_default())
+        });
+        let (whole, listing) = moved.await.unwrap_or_default();
+        *self.listing() = listing;
         *self.room.lock().expect("no panic while the room is held") = Arc::clone(&room);
         if self.is_terminated() {
             room.kill();
         }
-        Ok((kernel, copied))
+        Ok((kernel, whole))
+    }
+
+    fn listing(&self) -> std::sync::MutexGuard<'_, Listing> {
+        self.listing.lock().expect("no panic while the listing is held")
     }
 
     /// What the cell did to the files, told in its execution.
     async fn tell_files(&self, execution: &mut Execution) {
         let room = self.room();
-        let Ok(Ok(listing)) = spawn_blocking(move || room.files.list()).await else {
-            execution.truncated = true;
-            return;
-        };
-        let mut before = self.listing.lock().expect("no panic while the listing is held");
-        let (changes, whole) = listing.changes_since(&before);
+        let before = std::mem::take(&mut *self.listing());
+        let compared = spawn_blocking(move || {
+            let Ok(listing) = room.files.list() else { return (before, Vec::new(), false) };
+            let (changes, whole) = listing.changes_since(&before);
+            (listing, changes, whole)
+        });
+        let (mut listing, mut changes, whole) = compared.await.unwrap_or_default();
+        let mut current = self.listing();
+        // what callers have put in meanwhile is no change of the cell
+        let put_in = std::mem::take(&mut current.files);
+        changes.retain(|change| {
+            put_in
+                .get(&change.path)
+                .is_none_or(|stamp| listing.files.get(&change.path) != Some(stamp))
+        });
+        listing.files.extend(put_in);
+        *current = listing;
         execution.files = changes;
         execution.truncated |= !whole;
-        *before = listing;
     }
 
     /// Makes the sandbox usable again after its kernel has died.
@@ -109,9 +129,6 @@ impl LocalSandbox {
         match self.replace_room().await {
             Ok((kernel, whole)) => {
                 execution.files_lost = !whole;
-                // the copies have new inodes, and none of that is the next cell's doing
-                let mut ignored = Execution { truncated: false, ..execution.clone() };
-                self.tell_files(&mut ignored).await;
                 Some(kernel)
             }
             Err(error) => {
@@ -144,8 +161,7 @@ impl LocalSandbox {
             now.files.publish(&copy, &path_inside)
         })
         .await?;
-        let mut listing = self.listing.lock().expect("no panic while the listing is held");
-        listing.files.insert(path.to_string(), stamp);
+        self.listing().files.insert(path.to_string(), stamp);
         Ok(entry)
     }
 }
@@ -239,8 +255,7 @@ impl Sandbox for LocalSandbox {
         let room = self.room();
         let inside = path.clone();
         blocking(move || room.files.remove(&inside)).await?;
-        let mut listing = self.listing.lock().expect("no panic while the listing is held");
-        listing.files.remove(path.as_str());
+        self.listing().files.remove(path.as_str());
         Ok(())
     }
 

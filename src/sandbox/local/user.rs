@@ -1,6 +1,7 @@
 //! Who the service is on the host: never root once it serves.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::sys;
@@ -60,19 +61,23 @@ pub fn give_up_root(user: User, data_dir: &Path) -> Result<(), UserError> {
         .map_err(|errno| UserError::Become(user.uid, errno.into()))
 }
 
+/// Makes the folder the user's, if it is new or empty. One that has something in it must be the
+/// user's already: root changes no owner below a folder that others can change.
 fn hand_over(user: User, folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let owner = |path: &Path| std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid));
-    owner(folder)?;
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder)? {
-            let entry = entry?;
-            owner(&entry.path())?;
-            if entry.file_type()?.is_dir() {
-                folders.push(entry.path());
-            }
-        }
+    let opened = std::fs::File::open(folder)?;
+    if opened.metadata()?.uid() == user.uid {
+        return Ok(());
     }
-    Ok(())
+    if std::fs::read_dir(folder)?.next().is_some() {
+        return Err(io::Error::new(
+            io::ErrorKind::DirectoryNotEmpty,
+            "it belongs to somebody else and is not empty",
+        ));
+    }
+    Ok(rustix::fs::fchown(
+        &opened,
+        Some(rustix::process::Uid::from_raw(user.uid)),
+        Some(rustix::process::Gid::from_raw(user.gid)),
+    )?)
 }

@@ -179,9 +179,8 @@ fn wait_for_zygote(
         Some(FromZygote::Ready { python, packages, landlock, .. }) => {
             Ok(FromWarden::Ready { python, packages, landlock, own_proc })
         }
-        Some(FromZygote::Forked { .. } | FromZygote::Exited { .. }) | None => {
-            Err(refused("start the guest Python"))
-        }
+        Some(FromZygote::Forked { .. } | FromZygote::Failed { .. } | FromZygote::Exited { .. })
+        | None => Err(refused("start the guest Python")),
     }
 }
 
@@ -227,7 +226,14 @@ impl Warden<'_> {
                 return self.say(&failed, &[]);
             }
         };
-        let kernel = self.fork_kernel(request, &room, given)?;
+        let kernel = match self.fork_kernel(request, &room, given)? {
+            Ok(kernel) => kernel,
+            Err(errno) => {
+                let _ = rustix::process::pidfd_send_signal(&room.pidfd, Signal::KILL);
+                let (id, step) = (request.id.clone(), "fork the kernel".to_owned());
+                return self.say(&FromWarden::Failed { id, step, errno }, &[]);
+            }
+        };
         let [files, place] = &room.folders;
         let spawned = FromWarden::Spawned { id: request.id.clone() };
         let descriptors =
@@ -266,13 +272,14 @@ impl Warden<'_> {
         }
     }
 
-    /// A zygote that does not answer is past helping: the error ends the warden.
+    /// Gives the kernel's pidfd, or why none could be forked. A zygote that does not answer is past
+    /// helping: the error ends the warden.
     fn fork_kernel(
         &mut self,
         request: &SpawnRequest,
         room: &Room,
         given: &[OwnedFd],
-    ) -> Result<OwnedFd, StepError> {
+    ) -> Result<Result<OwnedFd, i32>, StepError> {
         let mut descriptors = vec![room.pidfd.as_fd()];
         descriptors.extend(given.iter().map(AsFd::as_fd));
         let fork = wire::encode(&ToZygote::Fork(request.clone()));
@@ -286,8 +293,10 @@ impl Warden<'_> {
             let (message, mut descriptors) = self.hear_zygote()?;
             match wire::decode(&message) {
                 Some(FromZygote::Forked { .. }) => {
-                    return descriptors.pop().ok_or_else(|| refused("receive the kernel"));
+                    let kernel = descriptors.pop();
+                    return kernel.map(Ok).ok_or_else(|| refused("receive the kernel"));
                 }
+                Some(FromZygote::Failed { errno, .. }) => return Ok(Err(errno)),
                 // ends of other kernels may be queued before our answer
                 _ => self.pass_on(&message)?,
             }

@@ -12,7 +12,13 @@ use serde_json::{Map, Value};
 use super::root::RootPlan;
 
 /// The longest frame accepted from a kernel.
-pub(super) const MAX_FRAME_BYTES: usize = 32 << 20;
+const MAX_FRAME_BYTES: usize = 32 << 20;
+/// The most values in a frame; a large figure of plotly has some hundred thousand.
+const MAX_FRAME_PARTS: usize = 2_000_000;
+/// What a parsed value takes besides its text.
+const PART_BYTES: usize = 32;
+/// Larger buffers are not kept between frames.
+const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 
 /// How a warden is set up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -86,9 +92,24 @@ pub(super) enum ToZygote {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum FromZygote {
-    Ready { python: String, packages: BTreeMap<String, String>, landlock: u32, threads: u32 },
-    Forked { id: String },
-    Exited { id: Option<String>, code: i32 },
+    Ready {
+        python: String,
+        packages: BTreeMap<String, String>,
+        landlock: u32,
+        threads: u32,
+    },
+    Forked {
+        id: String,
+    },
+    /// No kernel could be forked.
+    Failed {
+        id: String,
+        errno: i32,
+    },
+    Exited {
+        id: Option<String>,
+        code: i32,
+    },
 }
 
 /// Room init to warden. `Ready` carries the files folder, readable and as a place.
@@ -222,8 +243,11 @@ impl KernelFrame {
 pub(super) enum FrameError {
     #[error("a frame of {0} bytes is over the limit")]
     TooLong(usize),
-    #[error("a frame is not what it must be")]
-    Malformed(#[source] serde_json::Error),
+    #[error("a frame has {0} parts, which is over the limit")]
+    TooManyParts(usize),
+    /// The parser's own words may hold the frame's text, which is nobody's business.
+    #[error("a frame is not what it must be ({0:?} error at byte {1})")]
+    Malformed(serde_json::error::Category, usize),
 }
 
 /// Cuts a stream of bytes into frames.
@@ -242,7 +266,14 @@ impl FrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame with its length in bytes, or None until more bytes have come.
+    /// Gives memory back that a long frame has taken, once it is read.
+    pub(super) fn shrink(&mut self) {
+        if self.start == self.buffer.len() && self.buffer.capacity() > KEPT_BUFFER_BYTES {
+            *self = Self::default();
+        }
+    }
+
+    /// The next whole frame with what it takes in memory, or None until more bytes have come.
     pub(super) fn next(&mut self) -> Result<Option<(KernelFrame, usize)>, FrameError> {
         let waiting = &self.buffer[self.start..];
         let Some((length, rest)) = waiting.split_first_chunk::<4>() else { return Ok(None) };
@@ -251,14 +282,34 @@ impl FrameReader {
             return Err(FrameError::TooLong(length));
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
-        let frame = serde_json::from_slice(body).map_err(FrameError::Malformed)?;
+        let parts = parts(body);
+        if parts > MAX_FRAME_PARTS {
+            return Err(FrameError::TooManyParts(parts));
+        }
+        let frame = serde_json::from_slice(body)
+            .map_err(|error| FrameError::Malformed(error.classify(), error.column()))?;
         self.start += 4 + length;
         if self.start > MAX_FRAME_BYTES {
             self.buffer.drain(..self.start);
             self.start = 0;
         }
-        Ok(Some((frame, length)))
+        Ok(Some((frame, length + parts * PART_BYTES)))
     }
+}
+
+/// How many values a JSON text has at most: a short text of many small ones takes much memory.
+fn parts(body: &[u8]) -> usize {
+    let (mut parts, mut in_text, mut escaped) = (1, false, false);
+    for byte in body {
+        match (in_text, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_text = !in_text,
+            (false, b',' | b'[' | b'{') => parts += 1,
+            _ => {}
+        }
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -312,7 +363,17 @@ mod tests {
         let body = "[".repeat(200_000);
         reader.push(&(body.len() as u32).to_le_bytes());
         reader.push(body.as_bytes());
-        assert!(matches!(reader.next(), Err(FrameError::Malformed(_))));
+        assert!(matches!(reader.next(), Err(FrameError::Malformed(..))));
+    }
+
+    #[test]
+    fn a_frame_of_too_many_small_values_is_refused() {
+        let mut reader = FrameReader::default();
+        let body = format!("{{\"t\":\"x\",\"y\":[{}0]}}", "0,".repeat(MAX_FRAME_PARTS));
+        reader.push(&(body.len() as u32).to_le_bytes());
+        reader.push(body.as_bytes());
+        assert!(matches!(reader.next(), Err(FrameError::TooManyParts(_))));
+        assert_eq!(parts(br#"{"a": "x,[\",{", "b": [1, 2]}"#), 5);
     }
 
     proptest! {

@@ -205,10 +205,23 @@ impl Switchboard {
         answer: oneshot::Sender<Result<Spawned, LocalError>>,
     ) -> Result<(), LocalError> {
         let id = spawn.id.clone();
-        let (ending, exit) = oneshot::channel();
-        self.waiting.insert(id.clone(), Waiting { answer, exit });
-        self.exits.insert(id, ending);
-        self.link.send(&ToWarden::Spawn(spawn), &given).await
+        match self.link.send(&ToWarden::Spawn(spawn), &given).await {
+            Ok(()) => {
+                let (ending, exit) = oneshot::channel();
+                self.waiting.insert(id.clone(), Waiting { answer, exit });
+                self.exits.insert(id, ending);
+                Ok(())
+            }
+            // the warden is gone
+            Err(LocalError::Warden(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Err(LocalError::Warden(error))
+            }
+            // this one request could not be sent, and none of it was
+            Err(error) => {
+                let _ = answer.send(Err(error));
+                Ok(())
+            }
+        }
     }
 
     fn hear(&mut self, message: FromWarden, descriptors: Vec<OwnedFd>) {

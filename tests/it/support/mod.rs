@@ -2,6 +2,7 @@
 
 pub mod model;
 pub mod server;
+pub mod stub;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

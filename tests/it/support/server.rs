@@ -132,6 +132,20 @@ impl Server {
         }
     }
 
+    /// What the service has logged, once the request of this id is in it.
+    pub fn log_with(&self, request_id: &str) -> String {
+        let started = Instant::now();
+        loop {
+            let log = self.log();
+            let answered = |line: &str| line.contains(request_id) && line.contains("answered");
+            if log.lines().any(answered) {
+                return log;
+            }
+            assert!(started.elapsed() < END_LIMIT, "{request_id} is not in the log:\n{log}");
+            std::thread::yield_now();
+        }
+    }
+
     /// What the service has logged so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()

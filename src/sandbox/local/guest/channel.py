@@ -5,11 +5,13 @@ import json
 import os
 import socket
 import struct
+import threading
 
 MAX_FRAME_IN = 32 << 20
 MAX_FRAME_OUT = 24 << 20
 MAX_TEXT = {"text/plain": 64 << 10, "text/html": 1 << 20, "text/markdown": 256 << 10, "text/latex": 256 << 10}
 MAX_VALUE = 12 << 20
+MAX_JSON = 4 << 20
 
 
 def clean(text):
@@ -44,6 +46,9 @@ def bundle(data):
             value, limit = clean(value), MAX_TEXT.get(mime, MAX_VALUE)
         else:
             value, limit = jsonable(value), None
+            if len(json.dumps(value)) > MAX_JSON:
+                cut.append(mime)
+                continue
         if limit and len(value) > limit:
             cut.append(mime)
             if not mime.startswith("text/"):
@@ -60,6 +65,14 @@ class Channel:
         self.socket = socket.socket(fileno=descriptor)
         self.socket.setblocking(True)
         self.owner = os.getpid()
+        self.lock = threading.Lock()
+        self.main_sends = False
+        self.interrupted = False
+
+    def defers_interrupt(self):
+        """True while a frame is half sent: the interrupt then comes right after it."""
+        self.interrupted = self.interrupted or self.main_sends
+        return self.main_sends
 
     def send(self, frame):
         if os.getpid() != self.owner:
@@ -71,10 +84,18 @@ class Channel:
         if len(data) > MAX_FRAME_OUT:
             dropped = {"t": "dropped", "id": frame.get("id"), "what": frame.get("t"), "bytes": len(data)}
             data = json.dumps(dropped).encode()
-        try:
-            self.socket.sendall(struct.pack("<I", len(data)) + data)
-        except OSError:
-            os._exit(0)
+        in_main = threading.current_thread() is threading.main_thread()
+        with self.lock:  # threads of a cell may display at the same time
+            self.main_sends = in_main
+            try:
+                self.socket.sendall(struct.pack("<I", len(data)) + data)
+            except OSError:
+                os._exit(0)
+            finally:
+                self.main_sends = False
+        if in_main and self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
 
     def receive(self):
         (length,) = struct.unpack("<I", self._read(4))

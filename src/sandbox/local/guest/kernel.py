@@ -171,15 +171,16 @@ class Kernel:
                 self.exec(frame)
 
     def on_interrupt(self, *_):
-        if self.running:
+        if self.running and not self.channel.defers_interrupt():
             raise KeyboardInterrupt
 
     def exec(self, frame):
         Current.cell_id = frame["id"]
         status, more = "error", {"exit_code": 1}
-        undo = set_environ(frame.get("env") or {})
+        undo = {}
         try:
             try:
+                undo = set_environ(frame.get("env") or {})
                 signal.signal(signal.SIGINT, self.on_interrupt)
                 self.streams.give(frame.get("stdin"))
                 self.running = True

@@ -5,6 +5,7 @@ Descriptor 3 is a SOCK_SEQPACKET socket to the warden:
        {"op":"fork","id":...,"limits":{...},"memory_bytes":...}   + room pidfd, session socket, stdout, stderr
   out: {"op":"ready","python":...,"packages":{...},"landlock":7,"threads":1}   once
        {"op":"forked","id":...}                                   + pidfd of the kernel
+       {"op":"failed","id":...,"errno":...}                       no kernel could be forked
        {"op":"exited","id":...,"code":...}                        negative: a signal
 """
 
@@ -31,7 +32,7 @@ from interpreterd_guest import shell as ipython  # noqa: E402
 
 WARDEN_FD = 3
 EXIT_KERNEL_FAILED = 97
-MAX_MESSAGE = 1 << 16
+MAX_MESSAGE = 1 << 18
 FONT_PACKAGE, FONT_FILE = "paperang_p2_fonts_cjk", "fonts/wqy-microhei.ttc"
 
 
@@ -132,17 +133,28 @@ class Zygote:
                 self.fork(request, descriptors)
 
     def fork(self, request, descriptors):
-        room = descriptors[0]
-        jail.join_pid_namespace(room)
-        pid = os.fork()
-        if pid == 0:
-            self.become_kernel(request, descriptors)
-        jail.join_pid_namespace(self.own)
-        self.sessions[pid] = request["id"]
-        pidfd = os.pidfd_open(pid)
-        send(self.warden, {"op": "forked", "id": request["id"]}, [pidfd])
-        for descriptor in [pidfd, *descriptors]:
+        try:
+            pid = self.fork_into(descriptors[0])
+            if pid == 0:
+                self.become_kernel(request, descriptors)
+            self.sessions[pid] = request["id"]
+            descriptors.append(os.pidfd_open(pid))
+            send(self.warden, {"op": "forked", "id": request["id"]}, descriptors[-1:])
+        except OSError as error:  # no process to be had, or the room is gone: this session's fault alone
+            send(self.warden, {"op": "failed", "id": request["id"], "errno": error.errno or 0})
+        for descriptor in descriptors:
             os.close(descriptor)
+
+    def fork_into(self, room):
+        """Forks into the pid namespace of a room; the zygote itself stays in its own."""
+        jail.join_pid_namespace(room)
+        pid = -1
+        try:
+            pid = os.fork()
+        finally:
+            if pid != 0:
+                jail.join_pid_namespace(self.own)
+        return pid
 
     def become_kernel(self, request, descriptors):
         """Never returns: the child is the session's kernel from here to its end."""

@@ -1,0 +1,120 @@
+//! A provider whose sandboxes run nothing: for what stands above the sandbox.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use interpreterd::domain::event::OutputSink;
+use interpreterd::domain::execution::{Cell, Execution};
+use interpreterd::domain::file::{FileEntry, FilePath};
+use interpreterd::domain::limits::{Limits, LimitsRequest};
+use interpreterd::domain::provider::Capabilities;
+use interpreterd::sandbox::{
+    ByteStream, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
+};
+
+/// Counts what is made and ended.
+#[derive(Default)]
+pub struct StubProvider {
+    pub ended: Arc<Mutex<Vec<String>>>,
+}
+
+struct StubSandbox {
+    id: String,
+    ended: Arc<Mutex<Vec<String>>>,
+}
+
+#[async_trait]
+impl SandboxProvider for StubProvider {
+    fn kind(&self) -> &'static str {
+        "stub"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            state: true,
+            state_after_timeout: true,
+            upload: false,
+            download: false,
+            shell: false,
+            packages: false,
+            network: false,
+            absolute_files_dir: false,
+        }
+    }
+
+    fn files_dir(&self) -> &str {
+        "/files"
+    }
+
+    fn limits(&self, _: &LimitsRequest) -> Result<Limits, SandboxError> {
+        Ok(Limits { memory_bytes: None, disk_bytes: None, processes: None })
+    }
+
+    async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
+        Ok(Arc::new(StubSandbox {
+            id: spec.session_id.to_string(),
+            ended: Arc::clone(&self.ended),
+        }))
+    }
+
+    async fn attach(&self, _: &SandboxRecord) -> Result<Option<Arc<dyn Sandbox>>, SandboxError> {
+        Ok(None)
+    }
+
+    async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
+        Ok(Vec::new())
+    }
+
+    async fn check(&self) -> Result<ProviderReport, SandboxError> {
+        Ok(ProviderReport {
+            isolation: None,
+            python: None,
+            packages: std::collections::BTreeMap::new(),
+        })
+    }
+
+    async fn close(&self) {}
+}
+
+#[async_trait]
+impl Sandbox for StubSandbox {
+    fn record(&self) -> SandboxRecord {
+        SandboxRecord { sandbox_id: self.id.clone() }
+    }
+
+    async fn execute(&self, cell: &Cell, _: &OutputSink) -> Result<Execution, SandboxError> {
+        Ok(Execution::of(cell))
+    }
+
+    async fn write_file(
+        &self,
+        _: &FilePath,
+        _: ByteStream,
+        _: u64,
+    ) -> Result<FileEntry, SandboxError> {
+        Err(SandboxError::Unsupported("a stub has no files"))
+    }
+
+    async fn read_file(&self, _: &FilePath) -> Result<(FileEntry, ByteStream), SandboxError> {
+        Err(SandboxError::Unsupported("a stub has no files"))
+    }
+
+    async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError> {
+        Ok(Vec::new())
+    }
+
+    async fn delete_file(&self, _: &FilePath) -> Result<(), SandboxError> {
+        Err(SandboxError::Unsupported("a stub has no files"))
+    }
+
+    async fn interrupt(&self) {}
+
+    async fn extend(&self, _: Duration) -> Result<(), SandboxError> {
+        Ok(())
+    }
+
+    async fn terminate(&self) {
+        self.ended.lock().unwrap().push(self.id.clone());
+    }
+}
