@@ -46,6 +46,38 @@ impl ExecRequest {
     }
 }
 
+/// A command line to run once.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShellRequest {
+    /// What `bash -c` is given, 1 MiB at most.
+    command: String,
+    /// How long it may run, in seconds.
+    #[schema(value_type = Option<f64>)]
+    timeout_seconds: Option<Seconds>,
+    /// Environment for this command alone; never stored.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Standard input for this command alone; never stored.
+    stdin: Option<String>,
+    /// Keep the files that it makes beyond the session.
+    #[serde(default)]
+    keep_files: bool,
+}
+
+impl ShellRequest {
+    fn into_cell(self) -> NewCell {
+        NewCell {
+            code: self.command,
+            language: Language::Shell,
+            timeout: self.timeout_seconds.map(|seconds| seconds.0),
+            env: self.env,
+            stdin: self.stdin,
+            keep_files: self.keep_files,
+        }
+    }
+}
+
 /// Run Python in a session, when its turn has come. Variables stay for the next cell.
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/exec", tag = "sessions", request_body = ExecRequest,
     params(("session_id" = SessionId, Path, description = "The session")),
@@ -55,6 +87,20 @@ pub(super) async fn exec(
     Tenant(tenant): Tenant,
     Path(id): Path<SessionId>,
     Json(request): Json<ExecRequest>,
+) -> Result<axum::Json<Execution>, Problem> {
+    let execution = state.runs.exec(&tenant, id, request.into_cell()).await?;
+    Ok(axum::Json(execution))
+}
+
+/// Run a command line in a session, when its turn has come. It starts where the last cell was.
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/shell", tag = "sessions", request_body = ShellRequest,
+    params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 200, description = "What came of it, also when the command failed or ran out of time", body = Execution), Guarded, Bodied, InSession, Making))]
+pub(super) async fn shell(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+    Json(request): Json<ShellRequest>,
 ) -> Result<axum::Json<Execution>, Problem> {
     let execution = state.runs.exec(&tenant, id, request.into_cell()).await?;
     Ok(axum::Json(execution))

@@ -4,26 +4,90 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::ApiState;
-use super::download::{self, Download};
+use super::conditions;
+use super::download::Download;
 use super::extract::{Path, Tenant};
-use super::problem::{Guarded, InSession, Problem};
-use crate::domain::file::{FileEntry, FilePath};
+use super::multipart::{Form, FormPart, broken};
+use super::problem::{Addressed, Conditional, Guarded, InSession, Parts, Problem, Uploaded};
+use crate::domain::file::{FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 
-/// Put a file, whole or not at all, in place of what was there. Works while a cell runs.
+/// The files of a session, and the room for them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FileList {
+    /// All files, sorted by path.
+    data: Vec<FileEntry>,
+    /// What they take together, in bytes.
+    used_bytes: u64,
+    /// The room for them and for temporary files, in bytes; null when the provider does not say.
+    quota_bytes: Option<u64>,
+}
+
+/// A form with files in it: a part with a file name for each.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "documents the form; parts are read one by one")]
+pub(super) struct FilesForm {
+    /// The files; their names are paths relative to the files folder.
+    #[schema(value_type = Vec<String>, format = Binary)]
+    file: Vec<Vec<u8>>,
+}
+
+/// List the files of a session. Works while a cell runs.
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/files", tag = "files",
+    params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 200, description = "All files, sorted by path", body = FileList), Guarded, Addressed, InSession))]
+pub(super) async fn list_files(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+) -> Result<axum::Json<FileList>, Problem> {
+    let data = state.sessions.list_files(&tenant, id).await?;
+    let quota_bytes = state.sessions.get(&tenant, id).await?.limits.disk_bytes;
+    let used_bytes = data.iter().map(|file| file.size_bytes).sum();
+    Ok(axum::Json(FileList { data, used_bytes, quota_bytes }))
+}
+
+/// Put several files at once; none is written before all have been received.
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files", tag = "files",
+    request_body(content = FilesForm, content_type = "multipart/form-data"),
+    params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 200, description = "The files as they are now", body = Vec<FileEntry>), Guarded, Addressed, InSession, Uploaded))]
+pub(super) async fn post_files(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+    request: Request,
+) -> Result<axum::Json<Vec<FileEntry>>, Problem> {
+    state.sessions.sandbox(&tenant, id).await?; // an unknown session is told before anything is received
+    let mut form = Form::read(request, &state).await?;
+    let mut files = Vec::new();
+    while let Some(part) = form.next().await? {
+        match part {
+            FormPart::File(file) => files.push(file),
+            FormPart::Field { name, .. } => {
+                return Err(broken(format!("the part {name:?} has no file name")));
+            }
+        }
+    }
+    Ok(axum::Json(state.runs.put_files(&tenant, id, files).await?))
+}
+
+/// Put a file, whole or not at all, in place of what was there. Works while a cell runs. `If-Match`
+/// and `If-None-Match: *` hold at the moment when the file is put in place.
 #[utoipa::path(put, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The content, as it is"),
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The file as it is now", body = FileEntry), Guarded, InSession,
-        (status = 400, description = "The path leads outside, or the content broke off", body = Problem, content_type = "application/problem+json"),
+    responses((status = 200, description = "The file as it is now", body = FileEntry), Guarded, Addressed, InSession, Conditional,
         (status = 413, description = "The file is larger than files may be, or the session has no room for it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_file(
     State(state): State<ApiState>,
@@ -40,25 +104,70 @@ pub(super) async fn put_file(
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", detail));
     }
     let content = with_progress(body, state.limits.transfer_seconds);
-    Ok(axum::Json(state.sessions.write_file(&tenant, id, &path, content).await?))
+    let condition = conditions::of_change(&headers);
+    Ok(axum::Json(state.sessions.write_file(&tenant, id, &path, content, &condition).await?))
 }
 
-/// Get a file as it is now. Works while a cell runs.
+/// Get a file, or a part of it, as it is now. Works while a cell runs.
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"), Guarded, InSession,
-        (status = 400, description = "The path leads outside", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"), Guarded, Addressed, InSession, Parts))]
 pub(super) async fn get_file(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
     Path((id, path)): Path<(SessionId, String)>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let path = file_path(path)?;
-    let (entry, content) = state.sessions.read_file(&tenant, id, &path).await?;
-    Ok(download::response(
-        Download { name: path.name(), mime: &entry.mime, size_bytes: entry.size_bytes },
-        content,
-    ))
+    let (entry, whole) = state.sessions.read_file(&tenant, id, &path, Part::Whole).await?;
+    let download = of_entry(&path, &entry);
+    let wanted = match download.wanted(&headers) {
+        Ok(wanted) => wanted,
+        Err(response) => return Ok(response),
+    };
+    if wanted.part == Part::Whole {
+        return Ok(download.response(&wanted, whole));
+    }
+    let (entry, content) = state.sessions.read_file(&tenant, id, &path, wanted.part).await?;
+    Ok(of_entry(&path, &entry).response(&wanted, content))
+}
+
+/// What is told of a file, without its content.
+#[utoipa::path(head, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
+    params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
+    responses((status = 200, description = "Size, type and entity tag, as headers"), Guarded, Addressed, InSession, Parts))]
+pub(super) async fn head_file(
+    state: State<ApiState>,
+    tenant: Tenant,
+    path: Path<(SessionId, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    get_file(state, tenant, path, headers).await // the server sends no body to a HEAD
+}
+
+/// Delete a file.
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
+    params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
+    responses((status = 204, description = "It is gone"), Guarded, Addressed, InSession, Conditional))]
+pub(super) async fn delete_file(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path((id, path)): Path<(SessionId, String)>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let path = file_path(path)?;
+    let condition = conditions::of_change(&headers);
+    state.sessions.delete_file(&tenant, id, &path, &condition).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn of_entry<'a>(path: &'a FilePath, entry: &'a FileEntry) -> Download<'a> {
+    Download {
+        name: path.name(),
+        mime: &entry.mime,
+        size_bytes: entry.size_bytes,
+        etag: &entry.etag,
+    }
 }
 
 /// A path of a request, or the problem with it.

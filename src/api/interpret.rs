@@ -2,27 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use axum::body::Bytes;
-use axum::extract::multipart::{Field, MultipartError};
-use axum::extract::{FromRequest, Multipart, Request, State};
-use axum::http::StatusCode;
+use axum::extract::{FromRequest, Request, State};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::ApiState;
 use super::execute::{FileRequest, Include};
-use super::extract::{Query, Tenant, essence, is_json, json, media_type, within};
+use super::extract::{Query, Tenant, is_json, json, within};
+use super::multipart::{Form, FormPart, broken, too_large};
 use super::problem::{Bodied, Guarded, InSession, Making, Problem};
 use super::seconds::Seconds;
-use crate::domain::file::FilePath;
 use crate::domain::id::SessionId;
 use crate::domain::run::Run;
 use crate::runs::NewInterpret;
 use crate::runs::spool::NewFile;
 use crate::sessions::NewSession;
-
-/// Parts that one request may have.
-const MAX_PARTS: usize = 100;
 
 /// A question, and how it should be answered.
 #[derive(Deserialize, ToSchema)]
@@ -92,12 +86,7 @@ impl FromRequest<ApiState> for Question {
         if is_json(request.headers()) {
             return from_json(request, state).await;
         }
-        if essence(request.headers()).as_deref() != Some("multipart/form-data") {
-            return Err(media_type("application/json or multipart/form-data"));
-        }
-        let multipart = Multipart::from_request(request, state).await;
-        let multipart = multipart.map_err(|rejection| broken(rejection.body_text()))?;
-        from_multipart(multipart, state).await
+        from_multipart(Form::read(request, state).await?).await
     }
 }
 
@@ -111,86 +100,26 @@ async fn from_json(request: Request, state: &ApiState) -> Result<Question, Probl
     Ok(Question { request, files })
 }
 
-async fn from_multipart(mut multipart: Multipart, state: &ApiState) -> Result<Question, Problem> {
+async fn from_multipart(mut form: Form<'_>) -> Result<Question, Problem> {
     let mut request: Option<InterpretRequest> = None;
     let mut files = Vec::new();
-    let mut left = state.limits.file_bytes;
-    for _ in 0..MAX_PARTS {
-        let part = within(state.limits.transfer_seconds, multipart.next_field()).await?;
-        let Some(part) = part.map_err(|error| cut(&error))? else {
-            let Some(mut request) = request else {
-                return Err(broken("the part `request` is missing".to_owned()));
-            };
-            let inline = std::mem::take(&mut request.files);
-            files.extend(inline.into_iter().map(FileRequest::into_new));
-            return Ok(Question { request, files });
-        };
-        match part.file_name().map(str::to_owned) {
-            Some(name) => files.push(file(part, name, &mut left, state).await?),
-            None if part.name() == Some("request") => {
-                request = Some(json(&small(part, state).await?)?);
+    while let Some(part) = form.next().await? {
+        match part {
+            FormPart::File(file) => files.push(file),
+            FormPart::Field { name, content } if name == "request" => {
+                request = Some(json(&content)?)
             }
-            None => {
-                let detail = format!(
-                    "the part {:?} has no file name and is not `request`",
-                    part.name().unwrap_or("")
-                );
-                return Err(broken(detail));
+            FormPart::Field { name, .. } => {
+                return Err(broken(format!(
+                    "the part {name:?} has no file name and is not `request`"
+                )));
             }
         }
     }
-    Err(broken(format!("there are more than {MAX_PARTS} parts")))
-}
-
-/// The JSON part, as long as a JSON body may be.
-async fn small(mut part: Field<'_>, state: &ApiState) -> Result<Bytes, Problem> {
-    let mut body = Vec::new();
-    while let Some(piece) = next_piece(&mut part, state).await? {
-        body.extend_from_slice(&piece);
-        if body.len() as u64 > state.limits.body_bytes {
-            return Err(too_large());
-        }
-    }
-    Ok(body.into())
-}
-
-/// A file part, spooled to disk. `left`: what the files of this request may still have together.
-async fn file(
-    mut part: Field<'_>,
-    name: String,
-    left: &mut u64,
-    state: &ApiState,
-) -> Result<NewFile, Problem> {
-    let path = FilePath::new(name).map_err(|error| {
-        Problem::new(StatusCode::BAD_REQUEST, "malformed_path", error.to_string())
-    })?;
-    let mut spool = state.runs.spool().await?;
-    while let Some(piece) = next_piece(&mut part, state).await? {
-        spool.write(&piece).await?;
-        if spool.size_bytes() > *left {
-            return Err(too_large());
-        }
-    }
-    *left -= spool.size_bytes();
-    Ok(NewFile { path, content: spool.finish().await? })
-}
-
-async fn next_piece(part: &mut Field<'_>, state: &ApiState) -> Result<Option<Bytes>, Problem> {
-    let piece = within(state.limits.transfer_seconds, part.chunk()).await?;
-    piece.map_err(|error| cut(&error))
-}
-
-fn broken(detail: String) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, "malformed_multipart", detail)
-}
-
-fn cut(error: &MultipartError) -> Problem {
-    broken(error.body_text())
-}
-
-fn too_large() -> Problem {
-    let detail = "the body is larger than its limit";
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+    let mut request = request.ok_or_else(|| broken("the part `request` is missing".to_owned()))?;
+    let inline = std::mem::take(&mut request.files);
+    files.extend(inline.into_iter().map(FileRequest::into_new));
+    Ok(Question { request, files })
 }
 
 impl Question {

@@ -1,5 +1,6 @@
 //! The HTTP face: every route and layer on one screen.
 
+mod conditions;
 mod download;
 mod drain;
 mod exec;
@@ -10,6 +11,7 @@ mod guard;
 mod health;
 mod interpret;
 mod list;
+mod multipart;
 mod openapi;
 mod problem;
 mod providers;
@@ -35,8 +37,10 @@ use problem::Problem;
 fn documented() -> OpenApiRouter<ApiState> {
     let json = OpenApiRouter::new()
         .routes(routes!(sessions::create_session, sessions::list_sessions))
-        .routes(routes!(sessions::get_session, sessions::delete_session))
+        .routes(routes!(sessions::get_session, sessions::change_session, sessions::delete_session))
+        .routes(routes!(sessions::interrupt))
         .routes(routes!(exec::exec))
+        .routes(routes!(exec::shell))
         .routes(routes!(execute::execute))
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::get_run))
@@ -46,7 +50,8 @@ fn documented() -> OpenApiRouter<ApiState> {
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz));
     let streamed = OpenApiRouter::new()
-        .routes(routes!(files::put_file, files::get_file))
+        .routes(routes!(files::list_files, files::post_files))
+        .routes(routes!(files::put_file, files::get_file, files::head_file, files::delete_file))
         .routes(routes!(interpret::interpret))
         .layer(DefaultBodyLimit::disable());
     OpenApiRouter::with_openapi(openapi::Document::openapi()).merge(json).merge(streamed)

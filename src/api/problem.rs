@@ -119,6 +119,8 @@ fn status(class: Class) -> (StatusCode, Option<&'static str>) {
         Class::NotFound => (StatusCode::NOT_FOUND, None),
         Class::Conflict => (StatusCode::CONFLICT, None),
         Class::Gone => (StatusCode::GONE, None),
+        Class::Precondition => (StatusCode::PRECONDITION_FAILED, None),
+        Class::Range => (StatusCode::RANGE_NOT_SATISFIABLE, None),
         Class::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, None),
         Class::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, None),
         Class::NotConfigured => (StatusCode::NOT_IMPLEMENTED, None),
@@ -156,6 +158,36 @@ impl IntoResponse for Problem {
         }
         response
     }
+}
+
+/// Routes that give a file under conditions, or a part of it.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "documents statuses; they are made in download.rs")]
+pub(super) enum Parts {
+    /// The part that was asked for.
+    #[response(
+        status = 206,
+        description = "The part that Range asks for",
+        content_type = "application/octet-stream"
+    )]
+    Part(Vec<u8>),
+    /// The caller has it already.
+    #[response(status = 304, description = "The caller has it already, as If-None-Match says")]
+    NotModified,
+    /// The file is another one.
+    #[response(
+        status = 412,
+        description = "The file is not as If-Match says",
+        content_type = "application/problem+json"
+    )]
+    ConditionFailed(Problem),
+    /// There is no such part.
+    #[response(
+        status = 416,
+        description = "The file has no such part; Content-Range tells its size",
+        content_type = "application/problem+json"
+    )]
+    NoSuchPart(Problem),
 }
 
 /// A handler that panicked: a fault of ours, told like any other.
@@ -198,6 +230,16 @@ problem_groups! {
         TooLarge = 413, "The body, or something in it, is larger than its limit";
         MediaType = 415, "The content type is another one";
         Invalid = 422, "The body is well-formed and not acceptable; `errors` says where";
+    }
+    /// Routes that take files as a form.
+    Uploaded {
+        Slow = 408, "The body took too long";
+        TooLarge = 413, "A file is larger than files may be, or the session has no room for it";
+        MediaType = 415, "The content type is another one";
+    }
+    /// Routes that change a file under a condition.
+    Conditional {
+        ConditionFailed = 412, "The file is not as If-Match or If-None-Match says";
     }
     /// Routes below one session.
     InSession {

@@ -1,6 +1,7 @@
 //! Runs: list, read, and the files that they made.
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -8,11 +9,12 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::ApiState;
-use super::download::{self, Download};
+use super::download::Download;
 use super::extract::{Path, Query, Tenant};
 use super::files::file_path;
 use super::list::{List, Order, PageQuery};
-use super::problem::{Addressed, Guarded, Problem};
+use super::problem::{Addressed, Guarded, Parts, Problem};
+use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId};
 use crate::domain::list::RunFilter;
 use crate::domain::run::{Run, RunKind, RunStatus, RunSummary};
@@ -83,17 +85,25 @@ pub(super) async fn get_run(
 /// Get a file that a run made; it outlives its session.
 #[utoipa::path(get, path = "/v1/runs/{run_id}/files/{*path}", tag = "runs",
     params(("run_id" = RunId, Path, description = "The run"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"), Guarded, Addressed,
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"), Guarded, Addressed, Parts,
         (status = 404, description = "There is no such run, or no such file of it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_run_file(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
     Path((id, path)): Path<(RunId, String)>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let path = file_path(path)?;
-    let (file, content) = state.runs.file(&tenant, id, path.as_str()).await?;
-    Ok(download::response(
-        Download { name: path.name(), mime: &file.mime, size_bytes: file.size_bytes },
-        content,
-    ))
+    let (file, whole) = state.runs.file(&tenant, id, path.as_str(), Part::Whole).await?;
+    let (mime, size_bytes, etag) = (&file.mime, file.size_bytes, &file.sha256);
+    let download = Download { name: path.name(), mime, size_bytes, etag };
+    let wanted = match download.wanted(&headers) {
+        Ok(wanted) => wanted,
+        Err(response) => return Ok(response),
+    };
+    let content = match wanted.part {
+        Part::Whole => whole,
+        part => state.runs.file(&tenant, id, path.as_str(), part).await?.1,
+    };
+    Ok(download.response(&wanted, content))
 }

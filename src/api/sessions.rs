@@ -9,12 +9,12 @@ use utoipa::ToSchema;
 use super::ApiState;
 use super::extract::{Json, Path, Query, Tenant};
 use super::list::{List, PageQuery};
-use super::problem::{Addressed, Bodied, Guarded, Making, Problem};
+use super::problem::{Addressed, Bodied, Guarded, InSession, Making, Problem};
 use super::seconds::Seconds;
 use crate::domain::id::SessionId;
 use crate::domain::limits::LimitsRequest;
 use crate::domain::session::Session;
-use crate::sessions::NewSession;
+use crate::sessions::{NewSession, SessionChange};
 use axum::extract::State;
 
 /// What a session should be; all is optional.
@@ -50,6 +50,30 @@ impl CreateSessionRequest {
             packages: self.packages,
             env: self.env,
             limits: self.limits,
+            lifetime: self.lifetime_seconds.map(|seconds| seconds.0),
+            idle: self.idle_seconds.map(|seconds| seconds.0),
+            metadata: self.metadata,
+        }
+    }
+}
+
+/// What to change of a session; what is absent stays.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangeSessionRequest {
+    /// How long it lives from now on, in seconds.
+    #[schema(value_type = Option<f64>)]
+    lifetime_seconds: Option<Seconds>,
+    /// How long it may lie unused, in seconds.
+    #[schema(value_type = Option<f64>)]
+    idle_seconds: Option<Seconds>,
+    /// What the caller notes, in place of what was noted.
+    metadata: Option<BTreeMap<String, String>>,
+}
+
+impl ChangeSessionRequest {
+    fn into_change(self) -> SessionChange {
+        SessionChange {
             lifetime: self.lifetime_seconds.map(|seconds| seconds.0),
             idle: self.idle_seconds.map(|seconds| seconds.0),
             metadata: self.metadata,
@@ -95,6 +119,32 @@ pub(super) async fn get_session(
     Path(id): Path<SessionId>,
 ) -> Result<axum::Json<Session>, Problem> {
     Ok(axum::Json(state.sessions.get(&tenant, id).await?))
+}
+
+/// Change a session: its lifetime counts from now.
+#[utoipa::path(patch, path = "/v1/sessions/{session_id}", tag = "sessions", request_body = ChangeSessionRequest,
+    params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 200, description = "The session as it is now", body = Session), Guarded, Bodied, InSession))]
+pub(super) async fn change_session(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+    Json(request): Json<ChangeSessionRequest>,
+) -> Result<axum::Json<Session>, Problem> {
+    Ok(axum::Json(state.runs.change_session(&tenant, id, request.into_change()).await?))
+}
+
+/// Stop the running cell, its state kept where the provider can. Does nothing when none runs.
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/interrupt", tag = "sessions",
+    params(("session_id" = SessionId, Path, description = "The session")),
+    responses((status = 204, description = "It has been told to stop"), Guarded, Addressed, InSession))]
+pub(super) async fn interrupt(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<SessionId>,
+) -> Result<StatusCode, Problem> {
+    state.sessions.interrupt(&tenant, id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// End a session at once, busy or not. Ending it again changes nothing.

@@ -42,6 +42,10 @@ pub enum Class {
     Conflict,
     /// It was there and has ended.
     Gone,
+    /// A condition that the caller set does not hold.
+    Precondition,
+    /// There is no such part of it.
+    Range,
     /// More than a limit allows.
     TooLarge,
     /// Well-formed and still not acceptable.

@@ -111,6 +111,64 @@ pub struct FileEntry {
     /// When its content last changed.
     #[serde(with = "time::serde::rfc3339")]
     pub modified_at: OffsetDateTime,
+    /// Changes whenever the content does: a strong entity tag (RFC 9110) without its quotes.
+    pub etag: String,
+}
+
+/// What must be so before a file is read, written or removed: RFC 9110, section 13.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    Always,
+    /// The file is there, with one of these tags, or with any when there are none.
+    Matches(Vec<String>),
+    /// The file is not there with one of these tags, or not at all when there are none.
+    Differs(Vec<String>),
+}
+
+impl Condition {
+    /// Whether it holds for a file as it is now; None is a file that is not there.
+    #[must_use]
+    pub fn holds(&self, etag: Option<&str>) -> bool {
+        let among = |tags: &[String]| {
+            etag.is_some_and(|etag| tags.is_empty() || tags.iter().any(|tag| tag == etag))
+        };
+        match self {
+            Self::Always => true,
+            Self::Matches(tags) => among(tags),
+            Self::Differs(tags) => !among(tags),
+        }
+    }
+}
+
+/// Which part of a file is wanted: RFC 9110, section 14.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    #[default]
+    Whole,
+    /// From this byte on, to this one at most, both included.
+    From(u64, Option<u64>),
+    /// The last bytes.
+    Last(u64),
+}
+
+impl Part {
+    /// First byte and length in a file of this size; None when there is no such part.
+    #[must_use]
+    pub fn within(self, size: u64) -> Option<(u64, u64)> {
+        match self {
+            Self::Whole => Some((0, size)),
+            Self::From(first, _) if first >= size => None,
+            Self::From(first, last) => {
+                let last = last.unwrap_or(u64::MAX).min(size - 1);
+                (first <= last).then(|| (first, last - first + 1))
+            }
+            Self::Last(count) if count == 0 || size == 0 => None,
+            Self::Last(count) => Some((size - count.min(size), count.min(size))),
+        }
+    }
 }
 
 /// A file that an execution made or changed.
@@ -180,6 +238,39 @@ mod tests {
             assert_eq!(FilePath::new(text).map(|path| path.to_string()), Ok(text.to_owned()));
         }
         assert!(FilePath::new("x".repeat(255)).is_ok());
+    }
+
+    #[test]
+    fn parts_of_a_file_are_cut_to_its_size() {
+        for (part, expected) in [
+            (Part::Whole, Some((0, 10))),
+            (Part::From(2, Some(4)), Some((2, 3))),
+            (Part::From(9, None), Some((9, 1))),
+            (Part::From(0, Some(99)), Some((0, 10))),
+            (Part::From(10, None), None),
+            (Part::From(3, Some(2)), None),
+            (Part::Last(3), Some((7, 3))),
+            (Part::Last(99), Some((0, 10))),
+            (Part::Last(0), None),
+        ] {
+            assert_eq!(part.within(10), expected, "{part:?}");
+        }
+        assert_eq!((Part::Whole.within(0), Part::Last(1).within(0)), (Some((0, 0)), None));
+    }
+
+    #[test]
+    fn conditions_hold_as_the_standard_has_it() {
+        let tags = || vec!["a".to_owned(), "b".to_owned()];
+        for (condition, on_a, on_c, on_none) in [
+            (Condition::Always, true, true, true),
+            (Condition::Matches(tags()), true, false, false),
+            (Condition::Matches(Vec::new()), true, true, false),
+            (Condition::Differs(tags()), false, true, true),
+            (Condition::Differs(Vec::new()), false, false, true),
+        ] {
+            let held = [Some("a"), Some("c"), None].map(|etag| condition.holds(etag));
+            assert_eq!(held, [on_a, on_c, on_none], "{condition:?}");
+        }
     }
 
     #[test]

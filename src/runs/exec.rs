@@ -13,7 +13,8 @@ use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, Language};
 use crate::domain::id::{ExecutionId, RunId, SessionId, Tenant};
 use crate::domain::run::RunKind;
-use crate::sandbox::execute_until;
+use crate::sandbox::{SandboxError, execute_until};
+use crate::sessions::SessionError;
 use crate::sessions::lease::Lease;
 
 /// The longest standard input of a cell.
@@ -121,7 +122,14 @@ impl Desk {
         let mut execution = match execute_until(lease.sandbox(), &cell, &sink, cancel).await {
             Ok(execution) => execution,
             Err(error) => {
-                let error = error.into();
+                let session = lease.session();
+                let error = match error {
+                    // it was ended between our turn and the hand-over
+                    SandboxError::Lost if session.ended_at.is_some() => {
+                        SessionError::gone(&session).into()
+                    }
+                    error => RunError::from(error),
+                };
                 self.finish_unstarted(tenant, summary, &error).await;
                 return Err(error);
             }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::KeptFiles;
 use super::{Desk, RunError};
 use crate::domain::coded::{Class, Coded};
-use crate::domain::file::{FilePath, OutputFile};
+use crate::domain::file::{FilePath, OutputFile, Part};
 use crate::domain::id::{RunId, Tenant};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::store::StoredFile;
@@ -66,7 +66,7 @@ impl Desk {
         path: &FilePath,
         left: u64,
     ) -> Result<StoredFile, RunError> {
-        let (entry, content) = sandbox.read_file(path).await?;
+        let (entry, content) = sandbox.read_file(path, Part::Whole).await?;
         let most = self.limits.file_bytes.min(left);
         if entry.size_bytes > most {
             return Err(SandboxError::FileTooLarge(most).into());

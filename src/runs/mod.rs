@@ -24,13 +24,15 @@ pub use execute::NewExecute;
 pub use interpret::NewInterpret;
 
 use crate::config::LimitSettings;
+use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::provider::{ModelInfo, ProviderInfo};
 use crate::domain::run::{Run, RunSummary};
 use crate::domain::session::{EndReason, Session};
 use crate::llm::connect::Models;
-use crate::sessions::{NewSession, Sessions};
+use crate::sandbox::SandboxError;
+use crate::sessions::{NewSession, SessionChange, Sessions};
 use crate::store::blobs::Blobs;
 use crate::store::{Store, StoredFile};
 
@@ -90,6 +92,21 @@ impl Runs {
         self.tracked(|_| async move { Ok(desk.sessions.create(&tenant, new).await?) }).await
     }
 
+    /// Changes a session: a lifetime counts from now.
+    pub async fn change_session(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        change: SessionChange,
+    ) -> Result<Session, RunError> {
+        let longest = self.desk.limits.lifetime_seconds_max;
+        in_range("/lifetime_seconds", change.lifetime, longest)?;
+        in_range("/idle_seconds", change.idle, longest)?;
+        check_metadata(change.metadata.as_ref().unwrap_or(&BTreeMap::new()))?;
+        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
+        self.tracked(|_| async move { Ok(desk.sessions.change(&tenant, id, &change).await?) }).await
+    }
+
     /// Ends a session. What has begun to end it is brought to its end.
     pub async fn end_session(&self, tenant: &Tenant, id: SessionId) -> Result<(), RunError> {
         let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
@@ -115,15 +132,18 @@ impl Runs {
         Ok(self.desk.store.runs(tenant, filter, page).await?)
     }
 
-    /// The content of a file that a run made.
+    /// A part of a file that a run made.
     pub async fn file(
         &self,
         tenant: &Tenant,
         id: RunId,
         path: &str,
+        part: Part,
     ) -> Result<(StoredFile, BoxStream<'static, std::io::Result<Bytes>>), RunError> {
         if let Some(file) = self.desk.store.output_file(tenant, id, path).await? {
-            let content = self.desk.blobs.read(&file.blob).await?;
+            let size = file.size_bytes;
+            let (first, length) = part.within(size).ok_or(SandboxError::NoSuchPart(size))?;
+            let content = self.desk.blobs.read(&file.blob, first, length).await?;
             return Ok((file, content));
         }
         self.get(tenant, id).await?;

@@ -1,5 +1,7 @@
 //! Files of a request, kept until their sandbox can take them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -7,7 +9,8 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 
 use super::{Desk, RunError, Runs};
-use crate::domain::file::{FileEntry, FilePath};
+use crate::domain::file::{Condition, FileEntry, FilePath};
+use crate::domain::id::{SessionId, Tenant};
 use crate::sandbox::Sandbox;
 
 /// A file that comes with a request.
@@ -79,6 +82,23 @@ impl Content {
     }
 }
 
+impl Runs {
+    /// Writes files into a session, all of them received before the first is written.
+    pub async fn put_files(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        files: Vec<NewFile>,
+    ) -> Result<Vec<FileEntry>, RunError> {
+        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
+        self.tracked(|_| async move {
+            let sandbox = desk.sessions.sandbox(&tenant, id).await?;
+            desk.bring(sandbox.as_ref(), files).await
+        })
+        .await
+    }
+}
+
 impl Desk {
     /// Writes the files of a request into the sandbox.
     pub(super) async fn bring(
@@ -89,7 +109,8 @@ impl Desk {
         let mut entries = Vec::with_capacity(files.len());
         for NewFile { path, content } in files {
             let most = self.limits.file_bytes;
-            entries.push(sandbox.write_file(&path, content.stream(), most).await?);
+            entries
+                .push(sandbox.write_file(&path, content.stream(), most, &Condition::Always).await?);
         }
         Ok(entries)
     }

@@ -38,6 +38,12 @@ pub enum SandboxError {
     /// The path names something other than a regular file, or leads through one.
     #[error("{0} is not a file in the files folder")]
     NotAFile(String),
+    /// The file is not as the caller expected it to be.
+    #[error("the file is not as the condition says")]
+    ConditionFailed,
+    /// The file has no such part.
+    #[error("the file has {0} bytes and no such part")]
+    NoSuchPart(u64),
     /// The file is larger than files may be.
     #[error("the file is larger than {0} bytes")]
     FileTooLarge(u64),
@@ -63,6 +69,8 @@ impl Coded for SandboxError {
             Self::Lost => Class::Gone.named("sandbox_lost"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
             Self::NotAFile(_) => Class::Conflict.named("not_a_file"),
+            Self::ConditionFailed => Class::Precondition.named("condition_failed"),
+            Self::NoSuchPart(_) => Class::Range.named("range_not_satisfiable"),
             Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
             Self::Full => Class::TooLarge.named("sandbox_full"),
             Self::ContentCut(_) => Class::Malformed.named("content_cut"),

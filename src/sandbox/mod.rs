@@ -17,7 +17,7 @@ pub use error::SandboxError;
 
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
-use crate::domain::file::{FileEntry, FilePath};
+use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
 use crate::domain::provider::{Capabilities, Isolation};
@@ -36,22 +36,29 @@ pub trait Sandbox: Send + Sync {
     /// and await the value.
     async fn execute(&self, cell: &Cell, sink: &OutputSink) -> Result<Execution, SandboxError>;
 
-    /// Writes a file whole or not at all, `max_bytes` at most.
+    /// Writes a file whole or not at all, `max_bytes` at most, if the condition holds when it is
+    /// put in place.
     async fn write_file(
         &self,
         path: &FilePath,
         content: ByteStream,
         max_bytes: u64,
+        condition: &Condition,
     ) -> Result<FileEntry, SandboxError>;
 
-    /// Opens a file for reading.
-    async fn read_file(&self, path: &FilePath) -> Result<(FileEntry, ByteStream), SandboxError>;
+    /// Opens a part of a file for reading.
+    async fn read_file(
+        &self,
+        path: &FilePath,
+        part: Part,
+    ) -> Result<(FileEntry, ByteStream), SandboxError>;
 
     /// All files, sorted by path.
     async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError>;
 
-    /// Removes a file.
-    async fn delete_file(&self, path: &FilePath) -> Result<(), SandboxError>;
+    /// Removes a file, if the condition holds.
+    async fn delete_file(&self, path: &FilePath, condition: &Condition)
+    -> Result<(), SandboxError>;
 
     /// Stops the running cell, its state kept where that is possible. Does nothing when none runs.
     async fn interrupt(&self);

@@ -1,7 +1,7 @@
 //! Files of a session, reached while cells run.
 
 use super::{SessionError, Sessions};
-use crate::domain::file::{FileEntry, FilePath};
+use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::{SessionId, Tenant};
 use crate::sandbox::ByteStream;
 
@@ -13,20 +13,22 @@ impl Sessions {
         id: SessionId,
         path: &FilePath,
         content: ByteStream,
+        condition: &Condition,
     ) -> Result<FileEntry, SessionError> {
         let sandbox = self.sandbox(tenant, id).await?;
-        Ok(sandbox.write_file(path, content, self.limits.file_bytes).await?)
+        Ok(sandbox.write_file(path, content, self.limits.file_bytes, condition).await?)
     }
 
-    /// Opens a file for reading.
+    /// Opens a part of a file for reading.
     pub async fn read_file(
         &self,
         tenant: &Tenant,
         id: SessionId,
         path: &FilePath,
+        part: Part,
     ) -> Result<(FileEntry, ByteStream), SessionError> {
         let sandbox = self.sandbox(tenant, id).await?;
-        Ok(sandbox.read_file(path).await?)
+        Ok(sandbox.read_file(path, part).await?)
     }
 
     /// All files, sorted by path.
@@ -45,8 +47,9 @@ impl Sessions {
         tenant: &Tenant,
         id: SessionId,
         path: &FilePath,
+        condition: &Condition,
     ) -> Result<(), SessionError> {
         let sandbox = self.sandbox(tenant, id).await?;
-        Ok(sandbox.delete_file(path).await?)
+        Ok(sandbox.delete_file(path, condition).await?)
     }
 }

@@ -47,6 +47,17 @@ pub struct NewSession {
     pub metadata: BTreeMap<String, String>,
 }
 
+/// What a caller changes of a session; what is None stays.
+#[derive(Clone, Default)]
+pub struct SessionChange {
+    /// How long it lives from now on.
+    pub lifetime: Option<Duration>,
+    /// How long it may lie unused.
+    pub idle: Option<Duration>,
+    /// What the caller notes, in place of what was noted.
+    pub metadata: Option<BTreeMap<String, String>>,
+}
+
 /// All sessions of this process.
 pub struct Sessions {
     live: Mutex<HashMap<SessionId, Arc<Slot>>>,
@@ -202,6 +213,30 @@ impl Sessions {
             return Ok(slot.snapshot());
         }
         self.store.session(tenant, id).await?.ok_or(SessionError::NotFound(id))
+    }
+
+    /// Changes a living session.
+    pub async fn change(
+        &self,
+        tenant: &Tenant,
+        id: SessionId,
+        change: &SessionChange,
+    ) -> Result<Session, SessionError> {
+        let slot = self.living(tenant, id).await?;
+        if let Some(lifetime) = change.lifetime {
+            slot.sandbox()?.extend(lifetime).await?;
+        }
+        let session = slot.change(change).ok_or_else(|| slot.gone())?;
+        self.deadlines.notify_one();
+        self.store.update_session(tenant, &session).await?;
+        Ok(session)
+    }
+
+    /// Stops the running cell, its state kept where the provider can. Does nothing when none runs.
+    pub async fn interrupt(&self, tenant: &Tenant, id: SessionId) -> Result<(), SessionError> {
+        let slot = self.living(tenant, id).await?;
+        slot.sandbox()?.interrupt().await;
+        Ok(())
     }
 
     /// Sessions, a page at a time, ended ones included.

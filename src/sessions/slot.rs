@@ -7,7 +7,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::SessionError;
+use super::{SessionChange, SessionError};
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::session::{EndReason, Session, SessionState};
 use crate::sandbox::Sandbox;
@@ -20,7 +20,6 @@ pub(super) struct Slot {
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
     pub(super) waiting: AtomicU32,
     pub(super) max_waiting: u32,
-    idle: Duration,
     inside: Mutex<Inside>,
 }
 
@@ -38,6 +37,7 @@ struct Inside {
     session: Session,
     sandbox: Option<Arc<dyn Sandbox>>,
     expires: Instant,
+    idle: Duration,
     last_used: Instant,
 }
 
@@ -56,8 +56,8 @@ impl Slot {
             turn: Arc::default(),
             waiting: AtomicU32::new(0),
             max_waiting,
-            idle,
             inside: Mutex::new(Inside {
+                idle,
                 session,
                 sandbox: None,
                 expires: now + lifetime,
@@ -80,6 +80,26 @@ impl Slot {
 
     pub(super) fn gone(&self) -> SessionError {
         SessionError::gone(&self.inside().session)
+    }
+
+    /// Sets what a caller changes; the lifetime counts from now. None when the session is over.
+    pub(super) fn change(&self, change: &SessionChange) -> Option<Session> {
+        let mut inside = self.inside();
+        if matches!(inside.session.state, SessionState::Ended | SessionState::Failed) {
+            return None;
+        }
+        if let Some(lifetime) = change.lifetime {
+            inside.expires = Instant::now() + lifetime;
+            inside.session.expires_at = OffsetDateTime::now_utc() + lifetime;
+        }
+        if let Some(idle) = change.idle {
+            inside.idle = idle;
+        }
+        if let Some(metadata) = &change.metadata {
+            inside.session.metadata.clone_from(metadata);
+        }
+        inside.last_used = Instant::now();
+        Some(inside.session.clone())
     }
 
     /// Puts the sandbox in. False when the session has ended meanwhile.
@@ -140,7 +160,7 @@ impl Slot {
         match inside.session.state {
             SessionState::Ended | SessionState::Failed => None,
             _ if self.is_used(&inside) => Some(inside.expires),
-            _ => Some(inside.expires.min(inside.last_used + self.idle)),
+            _ => Some(inside.expires.min(inside.last_used + inside.idle)),
         }
     }
 

@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use object_store::{GetOptions, ObjectStore, ObjectStoreExt, WriteMultipart};
 use sha2::{Digest, Sha256};
 
 use crate::domain::id::ExecutionId;
@@ -77,12 +77,18 @@ impl Blobs {
         Ok(blob)
     }
 
-    /// Opens a blob for reading.
+    /// Opens a part of a blob for reading.
     pub async fn read(
         &self,
         blob: &str,
+        first: u64,
+        length: u64,
     ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, StoreError> {
-        let found = self.0.get(&Path::from(blob)).await.map_err(missing)?;
+        let mut options = GetOptions::default();
+        if length > 0 {
+            options.range = Some((first..first + length).into()); // an empty range is none to the library
+        }
+        let found = self.0.get_opts(&Path::from(blob), options).await.map_err(missing)?;
         Ok(found.into_stream().map_err(std::io::Error::other).boxed())
     }
 

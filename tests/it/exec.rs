@@ -150,14 +150,18 @@ async fn a_crash_says_how_it_ended_and_the_session_goes_on() {
 async fn a_kernel_that_dies_between_cells_is_replaced_and_said_so() {
     let caller = caller();
     let session = caller.session().await;
-    let code = "x = 1\nimport os, threading\ndef die():\n    open('dead', 'w').close(); os._exit(0)\nthreading.Timer(0.2, die).start()";
+    let code = "x = 1\nimport os, threading\nopen('carried', 'w').write('x')\ndef die():\n    open('dead', 'w').close(); os._exit(0)\nthreading.Timer(0.2, die).start()";
     session.exec(code).await;
     while session.download("dead").await.status() != 200 {
         tokio::task::yield_now().await;
     }
     let execution = session.exec("'x' in globals()").await;
     assert_eq!(execution["state_lost"], true, "{execution}");
-    assert_eq!(execution["files"], json!([]), "carried files are no change of this cell");
+    let files = execution["files"].as_array().unwrap();
+    assert!(
+        files.iter().all(|file| file["path"] == "dead"),
+        "carried files are no change of this cell: {files:?}"
+    );
     assert_eq!(session.text("'x' in globals()").await, "False");
 }
 
@@ -366,4 +370,66 @@ async fn a_caller_who_goes_away_interrupts_the_cell_and_keeps_the_state() {
         .map(|run| run["status"].as_str().unwrap())
         .collect();
     assert_eq!(statuses, ["success", "cancelled", "success"]);
+}
+
+#[tokio::test]
+async fn a_shell_command_runs_where_the_session_is() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("import os; os.makedirs('sub'); os.chdir('sub'); x = 3").await;
+    let shell = |body: Value| {
+        let path = session.path("/shell");
+        let caller = &caller;
+        async move { caller.post(&path, body).await.1 }
+    };
+    let execution = shell(json!({"command": "pwd; cat; echo $A >&2; echo made > f.txt; exit 7", "env": {"A": "b"}, "stdin": "in", "keep_files": true})).await;
+    assert_eq!(
+        (&execution["stdout"], &execution["stderr"]),
+        (&json!("/files/sub\nin"), &json!("b\n"))
+    );
+    assert_eq!(
+        end(&execution),
+        json!({"status": "error", "exit_code": 7, "state_lost": false, "failure": null})
+    );
+    assert_eq!(execution["output_files"][0]["path"], "sub/f.txt");
+    assert_eq!(execution["execution_count"], Value::Null);
+    let killed = shell(json!({"command": "kill -9 $$"})).await;
+    assert_eq!(killed["exit_code"], 137);
+    let slow = shell(json!({"command": "sleep 60", "timeout_seconds": 0.3})).await;
+    assert_eq!(
+        end(&slow),
+        json!({"status": "timeout", "exit_code": 1, "state_lost": false, "failure": null})
+    );
+    assert_eq!(session.text("x").await, "3");
+    let (_, run) = caller.get(&format!("/v1/runs/{}", execution["run_id"].as_str().unwrap())).await;
+    assert_eq!(run["kind"], "shell");
+}
+
+#[tokio::test]
+async fn an_interrupt_stops_the_cell_and_keeps_the_state() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("x = 1").await;
+    let running = session.exec("open('begun', 'w').close()\nimport time; time.sleep(60)");
+    let interrupting = async {
+        while session.download("begun").await.status() != 200 {
+            tokio::task::yield_now().await;
+        }
+        caller
+            .request(reqwest::Method::POST, &session.path("/interrupt"))
+            .send()
+            .await
+            .unwrap()
+            .status()
+    };
+    let (execution, status) = tokio::join!(running, interrupting);
+    assert_eq!(status, 204);
+    assert_eq!(
+        end(&execution),
+        json!({"status": "error", "exit_code": 130, "state_lost": false, "failure": "interrupted"})
+    );
+    let idle =
+        caller.request(reqwest::Method::POST, &session.path("/interrupt")).send().await.unwrap();
+    assert_eq!(idle.status(), 204);
+    assert_eq!(session.text("x").await, "1", "an interrupt of nothing stops no later cell");
 }

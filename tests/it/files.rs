@@ -234,3 +234,150 @@ async fn changed_files_are_told_with_what_happened_to_them() {
     let failed = session.exec("open('after.txt', 'w').write('x'); 1/0").await;
     assert_eq!(failed["files"][0]["path"], "after.txt");
 }
+
+#[tokio::test]
+async fn files_are_listed_with_their_sizes_and_the_room_for_them() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.put("b.txt", "12345").await;
+    session.put("a/x.csv", "1").await;
+    session.exec("import os; os.makedirs('empty'); os.symlink('b.txt', 'link')").await;
+    let (status, list) = caller.get(&session.path("/files")).await;
+    assert_eq!(status, StatusCode::OK);
+    let files: Vec<_> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| (file["path"].as_str().unwrap(), file["size_bytes"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(files, [("a/x.csv", 1), ("b.txt", 5)]);
+    assert_eq!((&list["used_bytes"], &list["quota_bytes"]), (&json!(6), &json!(256 << 20)));
+}
+
+#[tokio::test]
+async fn several_files_come_as_one_form_and_none_is_written_when_one_is_bad() {
+    let caller = caller();
+    let session = caller.session().await;
+    let part = |name: &'static str, content: &'static [u8]| {
+        reqwest::multipart::Part::bytes(content).file_name(name)
+    };
+    let form = reqwest::multipart::Form::new()
+        .part("file", part("a ü.txt", b"one"))
+        .part("file", part("sub/b.bin", &[0, 255]));
+    let request = caller.request(Method::POST, &session.path("/files")).multipart(form);
+    let (status, entries) = crate::support::answer(request).await;
+    assert_eq!((status, entries.as_array().unwrap().len()), (StatusCode::OK, 2), "{entries}");
+    assert_eq!(session.download("sub/b.bin").await.bytes().await.unwrap(), vec![0, 255]);
+    let form = reqwest::multipart::Form::new()
+        .part("file", part("good", b"x"))
+        .part("file", part("../bad", b"x"));
+    let bad = crate::support::answer(
+        caller.request(Method::POST, &session.path("/files")).multipart(form),
+    )
+    .await;
+    assert_eq!(problem(&bad), (400, "malformed_path".into()));
+    assert_eq!(session.download("good").await.status(), StatusCode::NOT_FOUND);
+    let json = caller.post(&session.path("/files"), json!({})).await;
+    assert_eq!(problem(&json), (415, "unsupported_media_type".into()));
+    let form = reqwest::multipart::Form::new().text("note", "x");
+    let nameless = crate::support::answer(
+        caller.request(Method::POST, &session.path("/files")).multipart(form),
+    )
+    .await;
+    assert_eq!(problem(&nameless), (400, "malformed_multipart".into()));
+}
+
+#[tokio::test]
+async fn a_part_of_a_file_is_given_and_one_that_is_not_there_is_a_problem() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.put("d.txt", "0123456789").await;
+    let (_, execution) =
+        caller.post("/v1/execute", json!({"code": "open('d.txt', 'w').write('0123456789')"})).await;
+    let kept = execution["output_files"][0]["url"].as_str().unwrap().to_owned();
+    for path in [session.path("/files/d.txt"), kept] {
+        for (range, status, content, told) in [
+            ("bytes=2-4", 206, "234", "bytes 2-4/10"),
+            ("bytes=7-", 206, "789", "bytes 7-9/10"),
+            ("bytes=-2", 206, "89", "bytes 8-9/10"),
+            ("bytes=5-99", 206, "56789", "bytes 5-9/10"),
+            ("bytes=0-1,4-5", 200, "0123456789", ""),
+        ] {
+            let response =
+                caller.request(Method::GET, &path).header("range", range).send().await.unwrap();
+            assert_eq!(response.status(), status, "{path} {range}");
+            let range_told = response
+                .headers()
+                .get("content-range")
+                .map_or("", |value| value.to_str().unwrap())
+                .to_owned();
+            assert_eq!(
+                (range_told.as_str(), response.headers()["content-length"].to_str().unwrap()),
+                (told, content.len().to_string().as_str())
+            );
+            assert_eq!(response.text().await.unwrap(), content);
+        }
+        let response =
+            caller.request(Method::GET, &path).header("range", "bytes=10-").send().await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), response.headers()["content-range"].to_str().unwrap()),
+            (416, "bytes */10")
+        );
+    }
+}
+
+#[tokio::test]
+async fn conditions_hold_for_reads_writes_and_removals() {
+    let caller = caller();
+    let session = caller.session().await;
+    let path = session.path("/files/c.txt");
+    let send = |method: Method, header: &'static str, value: String| {
+        let request = caller.request(method, &path).header(header, value).body("new");
+        async move { request.send().await.unwrap() }
+    };
+    assert_eq!(send(Method::PUT, "if-match", "*".to_owned()).await.status(), 412);
+    assert_eq!(send(Method::PUT, "if-none-match", "*".to_owned()).await.status(), 200);
+    assert_eq!(send(Method::PUT, "if-none-match", "*".to_owned()).await.status(), 412);
+    let head = caller.request(Method::HEAD, &path).send().await.unwrap();
+    let etag = head.headers()["etag"].to_str().unwrap().to_owned();
+    assert_eq!(
+        (
+            head.status().as_u16(),
+            head.headers()["content-length"].to_str().unwrap(),
+            &head.headers()["content-type"]
+        ),
+        (200, "3", &"text/plain".parse().unwrap())
+    );
+    assert_eq!(head.bytes().await.unwrap(), "");
+    assert_eq!(send(Method::GET, "if-none-match", etag.clone()).await.status(), 304);
+    assert_eq!(send(Method::GET, "if-none-match", "\"x\"".to_owned()).await.status(), 200);
+    session.exec("open('c.txt', 'w').write('abc')").await;
+    assert_eq!(
+        send(Method::GET, "if-none-match", etag.clone()).await.status(),
+        200,
+        "same size, other content"
+    );
+    assert_eq!(send(Method::GET, "if-match", etag.clone()).await.status(), 412);
+    assert_eq!(send(Method::PUT, "if-match", etag.clone()).await.status(), 412);
+    assert_eq!(send(Method::DELETE, "if-match", etag).await.status(), 412);
+    assert_eq!(session.download("c.txt").await.text().await.unwrap(), "abc");
+    assert_eq!(caller.delete(&path).await, 204);
+    assert_eq!(caller.delete(&path).await, 404);
+    assert_eq!(session.text("import os; os.listdir('.')").await, "[]");
+}
+
+#[tokio::test]
+async fn b38_of_two_writers_who_expect_the_same_state_one_wins() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.put("n", "0").await;
+    let etag = session.download("n").await.headers()["etag"].to_str().unwrap().to_owned();
+    let write = |number: usize| {
+        let request =
+            caller.request(Method::PUT, &session.path("/files/n")).header("if-match", etag.clone());
+        async move { request.body(number.to_string()).send().await.unwrap().status().as_u16() }
+    };
+    let mut statuses = futures::future::join_all((0..10).map(write)).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412, 412, 412]);
+}

@@ -51,11 +51,12 @@ async fn deleting_kills_a_busy_session_at_once() {
     assert_eq!(marker["status"], "success");
     let path = session.path("/exec");
     let running =
-        caller.post(&path, json!({"code": "print('begun', flush=True)\nwhile True: pass"}));
+        caller.post(&path, json!({"code": "open('begun', 'w').close()\nwhile True: pass"}));
     let ending = async {
-        while caller.get(&session.path("")).await.1["state"] != "busy" {
+        while session.download("begun").await.status() != StatusCode::OK {
             tokio::task::yield_now().await;
         }
+        assert_eq!(caller.get(&session.path("")).await.1["state"], "busy");
         let started = std::time::Instant::now();
         assert_eq!(session.delete().await, StatusCode::NO_CONTENT);
         started.elapsed()
@@ -152,4 +153,52 @@ async fn as_many_sessions_live_as_may() {
     assert_eq!(second.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(first.delete().await, StatusCode::NO_CONTENT);
     caller.session().await;
+}
+
+#[tokio::test]
+async fn a_session_is_extended_from_now_on_and_noted_anew() {
+    let caller = caller();
+    let session = caller.session_with(json!({"lifetime_seconds": 1, "metadata": {"a": "1"}})).await;
+    let change = json!({"lifetime_seconds": 3600, "idle_seconds": 1800, "metadata": {"b": "2"}});
+    let (status, changed) = caller.send(reqwest::Method::PATCH, &session.path(""), &change).await;
+    assert_eq!((status, &changed["metadata"]), (StatusCode::OK, &json!({"b": "2"})), "{changed}");
+    let time = |name: &str| {
+        time::OffsetDateTime::parse(
+            changed[name].as_str().unwrap(),
+            &time::format_description::well_known::Rfc3339,
+        )
+        .unwrap()
+    };
+    let left = time("expires_at") - time("created_at");
+    assert!((3600.0..3602.0).contains(&left.as_seconds_f64()), "{left}");
+    let too_long = caller
+        .send(reqwest::Method::PATCH, &session.path(""), &json!({"lifetime_seconds": 90_000}))
+        .await;
+    assert_eq!(problem(&too_long), (422, "out_of_range".into()));
+    session.delete().await;
+    let gone = caller.send(reqwest::Method::PATCH, &session.path(""), &json!({})).await;
+    assert_eq!(problem(&gone), (410, "session_deleted".into()));
+}
+
+#[tokio::test]
+async fn b46_a_running_cell_counts_as_use_and_the_end_is_exact_to_a_second() {
+    let caller = caller();
+    let session = caller.session_with(json!({"idle_seconds": 0.5})).await;
+    let execution = session.exec("import time; time.sleep(1.5); print(1)").await;
+    assert_eq!(execution["stdout"], "1\n");
+    let used = time::OffsetDateTime::now_utc();
+    let ended = loop {
+        let (_, now) = caller.get(&session.path("")).await;
+        if now["state"] == "ended" {
+            break now;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(ended["end_reason"], "idle");
+    let at = time::OffsetDateTime::parse(
+        ended["ended_at"].as_str().unwrap(),
+        &time::format_description::well_known::Rfc3339,
+    )
+    .unwrap();
+    assert!((0.3..1.5).contains(&(at - used).as_seconds_f64()), "{}", at - used);
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use time::OffsetDateTime;
 
-use crate::domain::file::{Change, ChangedFile, FileEntry, FilePath, MAX_PATH_BYTES};
+use crate::domain::file::{Change, ChangedFile, Condition, FileEntry, FilePath, MAX_PATH_BYTES};
 use crate::domain::id::ExecutionId;
 use crate::sandbox::SandboxError;
 
@@ -34,6 +35,8 @@ struct Descriptors {
     readable: OwnedFd,
     /// Where paths start.
     place: OwnedFd,
+    /// Held by one change at a time, so that what its condition has seen is still so.
+    changing: Mutex<()>,
 }
 
 /// Closing the last descriptor frees all of the tmpfs, which takes its time.
@@ -71,7 +74,7 @@ pub(super) struct Upload {
 
 impl Files {
     pub(super) fn new(readable: OwnedFd, place: OwnedFd) -> Self {
-        Self(Some(Descriptors { readable, place }))
+        Self(Some(Descriptors { readable, place, changing: Mutex::new(()) }))
     }
 
     fn descriptors(&self) -> &Descriptors {
@@ -102,12 +105,15 @@ impl Files {
         Ok(Upload { file: File::from(file) })
     }
 
-    /// Gives an upload its name, in place of what had it.
+    /// Gives an upload its name, in place of what had it, if the condition holds.
     pub(super) fn publish(
         &self,
         upload: &Upload,
         path: &FilePath,
+        condition: &Condition,
     ) -> Result<(FileEntry, Stamp), SandboxError> {
+        let _changing = self.descriptors().changing.lock().expect("no panic while it is held");
+        self.check(path, condition)?;
         let parent = self.make_parent(path)?;
         let hidden = format!(".{}.upload", ExecutionId::new());
         let source = format!("/proc/self/fd/{}", upload.file.as_raw_fd());
@@ -128,8 +134,26 @@ impl Files {
         Ok((entry(path.as_str(), &stamp), stamp))
     }
 
-    /// Removes a file; a folder is no file.
-    pub(super) fn remove(&self, path: &FilePath) -> Result<(), SandboxError> {
+    fn check(&self, path: &FilePath, condition: &Condition) -> Result<(), SandboxError> {
+        if *condition == Condition::Always {
+            return Ok(());
+        }
+        let etag = match self.read(path) {
+            Ok((entry, _)) => Some(entry.etag),
+            Err(SandboxError::NoSuchFile(_)) => None,
+            Err(error) => return Err(error),
+        };
+        if condition.holds(etag.as_deref()) { Ok(()) } else { Err(SandboxError::ConditionFailed) }
+    }
+
+    /// Removes a file, if the condition holds; a folder is no file.
+    pub(super) fn remove(
+        &self,
+        path: &FilePath,
+        condition: &Condition,
+    ) -> Result<(), SandboxError> {
+        let _changing = self.descriptors().changing.lock().expect("no panic while it is held");
+        self.check(path, condition)?;
         let parent = match path.as_str().rsplit_once('/') {
             Some((parent, _)) => {
                 self.open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)
@@ -164,7 +188,7 @@ impl Files {
         let (_, source) = self.read(path)?;
         let upload = target.upload()?;
         upload.copy_from(&source)?;
-        target.publish(&upload, path)?;
+        target.publish(&upload, path, &Condition::Always)?;
         Ok(())
     }
 
@@ -242,6 +266,12 @@ impl Listing {
 }
 
 impl Stamp {
+    /// Changes whenever the content does: any write moves the time of change.
+    fn etag(&self) -> String {
+        let Self { inode, size, changed: (seconds, nanoseconds), .. } = self;
+        format!("{inode:x}-{size:x}-{seconds:x}-{nanoseconds:x}")
+    }
+
     fn of(stat: &Stat) -> Self {
         Self {
             inode: stat.st_ino,
@@ -271,6 +301,7 @@ fn entry(path: &str, stamp: &Stamp) -> FileEntry {
             .to_owned(),
         modified_at: OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)
             .unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        etag: stamp.etag(),
     }
 }
 
@@ -369,7 +400,7 @@ mod tests {
         }
         assert!(files.read(&path("in")).is_ok());
         let upload = files.upload().expect("upload");
-        assert!(files.publish(&upload, &path("up/x")).is_err());
+        assert!(files.publish(&upload, &path("up/x"), &Condition::Always).is_err());
         let listed: Vec<_> = files.list().expect("list").files.into_keys().collect();
         assert_eq!(listed, ["a.txt"]);
     }
@@ -418,7 +449,7 @@ mod tests {
             let upload = files.upload().expect("upload");
             io::Write::write_all(&mut &upload.file, content.as_bytes()).expect("written");
             assert_eq!(files.list().expect("list").files, before.files);
-            files.publish(&upload, &path("sub/ü x.txt")).expect("published");
+            files.publish(&upload, &path("sub/ü x.txt"), &Condition::Always).expect("published");
             let (_, mut file) = files.read(&path("sub/ü x.txt")).expect("read");
             assert_eq!(io::read_to_string(&mut file).expect("text"), content);
         }

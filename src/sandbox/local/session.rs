@@ -1,7 +1,7 @@
 //! One local sandbox: a room that is made anew when its kernel has died.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::files::{Listing, Upload, write_error};
 use super::kernel::{self, Kernel, Room};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
-use crate::domain::file::{FileEntry, FilePath};
+use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::limits::Limits;
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxRecord, SandboxSpec};
 
@@ -147,18 +147,19 @@ impl LocalSandbox {
         upload: Upload,
         path: &FilePath,
         room: Arc<Room>,
+        condition: Condition,
     ) -> Result<FileEntry, SandboxError> {
         let _moving = self.moving.read().await;
         let now = self.room();
         let path_inside = path.clone();
         let (entry, stamp) = blocking(move || {
             if Arc::ptr_eq(&room, &now) {
-                return now.files.publish(&upload, &path_inside);
+                return now.files.publish(&upload, &path_inside, &condition);
             }
             // the room died while the content came in: what came lies in the old one's tmpfs
             let copy = now.files.upload()?;
             copy.copy_from(&upload.file)?;
-            now.files.publish(&copy, &path_inside)
+            now.files.publish(&copy, &path_inside, &condition)
         })
         .await?;
         self.listing().files.insert(path.to_string(), stamp);
@@ -207,6 +208,7 @@ impl Sandbox for LocalSandbox {
         path: &FilePath,
         mut content: ByteStream,
         max_bytes: u64,
+        condition: &Condition,
     ) -> Result<FileEntry, SandboxError> {
         let room = self.room();
         let mut upload = room.files.upload()?;
@@ -220,16 +222,22 @@ impl Sandbox for LocalSandbox {
             // a page of tmpfs at a time: memory, never a disk that could hold this thread up
             upload.file.write_all(&piece).map_err(write_error)?;
         }
-        self.publish(upload, path, room).await
+        self.publish(upload, path, room, condition.clone()).await
     }
 
-    async fn read_file(&self, path: &FilePath) -> Result<(FileEntry, ByteStream), SandboxError> {
+    async fn read_file(
+        &self,
+        path: &FilePath,
+        part: Part,
+    ) -> Result<(FileEntry, ByteStream), SandboxError> {
         let room = self.room();
         let path = path.clone();
-        let (entry, file) = blocking(move || room.files.read(&path)).await?;
+        let (entry, mut file) = blocking(move || room.files.read(&path)).await?;
         let size = entry.size_bytes;
-        // at most the size that was told, however much the program goes on writing
-        let content = stream::try_unfold((file, size), |(mut file, left)| async move {
+        let (first, length) = part.within(size).ok_or(SandboxError::NoSuchPart(size))?;
+        file.seek(SeekFrom::Start(first)).map_err(SandboxError::Io)?;
+        // at most what was told, however much the program goes on writing
+        let content = stream::try_unfold((file, length), |(mut file, left)| async move {
             if left == 0 {
                 return Ok(None);
             }
@@ -250,11 +258,15 @@ impl Sandbox for LocalSandbox {
         Ok(listing.entries())
     }
 
-    async fn delete_file(&self, path: &FilePath) -> Result<(), SandboxError> {
+    async fn delete_file(
+        &self,
+        path: &FilePath,
+        condition: &Condition,
+    ) -> Result<(), SandboxError> {
         let _moving = self.moving.read().await;
         let room = self.room();
-        let inside = path.clone();
-        blocking(move || room.files.remove(&inside)).await?;
+        let (inside, condition) = (path.clone(), condition.clone());
+        blocking(move || room.files.remove(&inside, &condition)).await?;
         self.listing().files.remove(path.as_str());
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use interpreterd::domain::event::OutputSink;
 use interpreterd::domain::execution::{Cell, Execution};
-use interpreterd::domain::file::{FileEntry, FilePath};
+use interpreterd::domain::file::{Condition, FileEntry, FilePath, Part};
 use interpreterd::domain::limits::{Limits, LimitsRequest};
 use interpreterd::domain::provider::Capabilities;
 use interpreterd::sandbox::{
@@ -92,11 +92,16 @@ impl Sandbox for StubSandbox {
         _: &FilePath,
         _: ByteStream,
         _: u64,
+        _: &Condition,
     ) -> Result<FileEntry, SandboxError> {
         Err(SandboxError::Unsupported("a stub has no files"))
     }
 
-    async fn read_file(&self, _: &FilePath) -> Result<(FileEntry, ByteStream), SandboxError> {
+    async fn read_file(
+        &self,
+        _: &FilePath,
+        _: Part,
+    ) -> Result<(FileEntry, ByteStream), SandboxError> {
         Err(SandboxError::Unsupported("a stub has no files"))
     }
 
@@ -104,7 +109,7 @@ impl Sandbox for StubSandbox {
         Ok(Vec::new())
     }
 
-    async fn delete_file(&self, _: &FilePath) -> Result<(), SandboxError> {
+    async fn delete_file(&self, _: &FilePath, _: &Condition) -> Result<(), SandboxError> {
         Err(SandboxError::Unsupported("a stub has no files"))
     }
 
