@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, AccessError};
@@ -225,6 +226,7 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
         sessions: Arc::clone(&sessions),
         access: Arc::new(access),
         limits: Arc::new(settings.limits.clone()),
+        readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
         allowed_hosts: settings.server.allowed_hosts.clone().into(),
     };
     let reaping = stop.clone();

@@ -174,6 +174,9 @@ pub struct LimitSettings {
     /// Sessions that may live at once
     #[arg(long, env = "INTERPRETERD_MAX_SESSIONS", default_value_t = 1000)]
     pub max_sessions: u32,
+    /// Streams of events that may be read at once
+    #[arg(long, env = "INTERPRETERD_MAX_STREAMS", default_value_t = 256)]
+    pub max_streams: u32,
     /// Turns of a model in an interpret
     #[arg(long, env = "INTERPRETERD_TURNS", default_value_t = 10)]
     pub turns: u32,

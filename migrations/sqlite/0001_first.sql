@@ -28,7 +28,8 @@ create table run (
     created_at integer not null,
     summary text not null,
     detail text,
-    detail_blob text
+    detail_blob text,
+    events_blob text
 ) strict;
 
 create index run_by_tenant on run (tenant, run_id);

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::ApiState;
 use super::extract::{Json, Path, Tenant};
 use super::problem::{Bodied, Guarded, InSession, Making, Problem};
+use super::respond::{Ways, respond};
 use super::seconds::Seconds;
 use crate::domain::execution::{Execution, Language};
 use crate::domain::id::SessionId;
-use crate::runs::NewCell;
+use crate::runs::{NewCell, Order};
 
 /// Python code to run once.
 #[derive(Deserialize, ToSchema)]
@@ -81,27 +84,27 @@ impl ShellRequest {
 /// Run Python in a session, when its turn has come. Variables stay for the next cell.
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/exec", tag = "sessions", request_body = ExecRequest,
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 200, description = "What came of it, also when the code failed or ran out of time", body = Execution), Guarded, Bodied, InSession, Making))]
+    responses((status = 200, description = "What came of it, also when the code failed or ran out of time", body = Execution), Guarded, Bodied, InSession, Making, Ways))]
 pub(super) async fn exec(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
     Path(id): Path<SessionId>,
+    headers: HeaderMap,
     Json(request): Json<ExecRequest>,
-) -> Result<axum::Json<Execution>, Problem> {
-    let execution = state.runs.exec(&tenant, id, request.into_cell()).await?;
-    Ok(axum::Json(execution))
+) -> Result<Response, Problem> {
+    respond(&state, &tenant, &headers, Order::Exec(id, request.into_cell())).await
 }
 
 /// Run a command line in a session, when its turn has come. It starts where the last cell was.
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/shell", tag = "sessions", request_body = ShellRequest,
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 200, description = "What came of it, also when the command failed or ran out of time", body = Execution), Guarded, Bodied, InSession, Making))]
+    responses((status = 200, description = "What came of it, also when the command failed or ran out of time", body = Execution), Guarded, Bodied, InSession, Making, Ways))]
 pub(super) async fn shell(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
     Path(id): Path<SessionId>,
+    headers: HeaderMap,
     Json(request): Json<ShellRequest>,
-) -> Result<axum::Json<Execution>, Problem> {
-    let execution = state.runs.exec(&tenant, id, request.into_cell()).await?;
-    Ok(axum::Json(execution))
+) -> Result<Response, Problem> {
+    respond(&state, &tenant, &headers, Order::Exec(id, request.into_cell())).await
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -11,12 +13,13 @@ use utoipa::ToSchema;
 use super::ApiState;
 use super::extract::{Json, Tenant};
 use super::problem::{Bodied, Guarded, Making, Problem};
+use super::respond::{Ways, respond};
 use super::seconds::Seconds;
 use crate::domain::execution::{Execution, Language};
 use crate::domain::file::FilePath;
 use crate::domain::limits::LimitsRequest;
 use crate::runs::spool::{Content, NewFile};
-use crate::runs::{NewCell, NewExecute};
+use crate::runs::{NewCell, NewExecute, Order};
 use crate::sessions::NewSession;
 
 /// Python code to run once in a sandbox of its own.
@@ -110,13 +113,13 @@ impl ExecuteRequest {
 
 /// Run Python in a sandbox of its own, ended afterwards. The files that it makes are kept.
 #[utoipa::path(post, path = "/v1/execute", tag = "runs", request_body = ExecuteRequest,
-    responses((status = 200, description = "What came of it, also when the code failed or ran out of time", body = Execution), Guarded, Bodied, Making,
+    responses((status = 200, description = "What came of it, also when the code failed or ran out of time", body = Execution), Guarded, Bodied, Making, Ways,
         (status = 409, description = "The provider cannot do what was asked", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn execute(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
+    headers: HeaderMap,
     Json(request): Json<ExecuteRequest>,
-) -> Result<axum::Json<Execution>, Problem> {
-    let execution = state.runs.execute(&tenant, request.into_new()).await?;
-    Ok(axum::Json(execution))
+) -> Result<Response, Problem> {
+    respond(&state, &tenant, &headers, Order::Execute(Box::new(request.into_new()))).await
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use axum::extract::{FromRequest, Request, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -11,11 +13,12 @@ use super::execute::{FileRequest, Include};
 use super::extract::{Query, Tenant, is_json, json, within};
 use super::multipart::{Form, FormPart, broken, too_large};
 use super::problem::{Bodied, Guarded, InSession, Making, Problem};
+use super::respond::{Ways, respond};
 use super::seconds::Seconds;
 use crate::domain::id::SessionId;
 use crate::domain::run::Run;
-use crate::runs::NewInterpret;
 use crate::runs::spool::NewFile;
+use crate::runs::{NewInterpret, Order};
 use crate::sessions::NewSession;
 
 /// A question, and how it should be answered.
@@ -148,15 +151,16 @@ impl Question {
 /// Ask a model that writes and runs Python until it answers.
 #[utoipa::path(post, path = "/v1/interpret", tag = "runs", params(InterpretQuery),
     request_body(content((InterpretRequest = "application/json"), (InterpretForm = "multipart/form-data"))),
-    responses((status = 200, description = "The answer, every execution and the files that were made", body = Run), Guarded, Bodied, InSession, Making,
+    responses((status = 200, description = "The answer, every execution and the files that were made", body = Run), Guarded, Bodied, InSession, Making, Ways,
         (status = 501, description = "No model is configured; `detail` says how to", body = Problem, content_type = "application/problem+json"),
         (status = 502, description = "The model failed; `run_id` has what happened until then", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn interpret(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
     Query(query): Query<InterpretQuery>,
+    headers: HeaderMap,
     question: Question,
-) -> Result<axum::Json<Run>, Problem> {
-    let run = state.runs.interpret(&tenant, question.into_new(query.session_id)).await?;
-    Ok(axum::Json(run))
+) -> Result<Response, Problem> {
+    let new = question.into_new(query.session_id);
+    respond(&state, &tenant, &headers, Order::Interpret(Box::new(new))).await
 }

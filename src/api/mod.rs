@@ -15,6 +15,7 @@ mod multipart;
 mod openapi;
 mod problem;
 mod providers;
+mod respond;
 mod runs;
 mod seconds;
 mod sessions;
@@ -44,6 +45,8 @@ fn documented() -> OpenApiRouter<ApiState> {
         .routes(routes!(execute::execute))
         .routes(routes!(runs::list_runs))
         .routes(routes!(runs::get_run))
+        .routes(routes!(runs::cancel_run))
+        .routes(routes!(runs::run_events))
         .routes(routes!(runs::get_run_file))
         .routes(routes!(providers::list_providers))
         .routes(routes!(providers::list_models))

@@ -1,7 +1,7 @@
 //! Runs: list, read, and the files that they made.
 
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -14,6 +14,7 @@ use super::extract::{Path, Query, Tenant};
 use super::files::file_path;
 use super::list::{List, Order, PageQuery};
 use super::problem::{Addressed, Guarded, Parts, Problem};
+use super::respond;
 use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId};
 use crate::domain::list::RunFilter;
@@ -80,6 +81,40 @@ pub(super) async fn get_run(
     Path(id): Path<RunId>,
 ) -> Result<axum::Json<Run>, Problem> {
     Ok(axum::Json(state.runs.get(&tenant, id).await?))
+}
+
+/// Cancel a run. What it has done until then is recorded.
+#[utoipa::path(post, path = "/v1/runs/{run_id}/cancel", tag = "runs", params(("run_id" = RunId, Path, description = "The run")),
+    responses((status = 202, description = "It has been told to end; the run as it is now", body = Run), Guarded, Addressed,
+        (status = 404, description = "There is no such run", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It has ended", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn cancel_run(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<RunId>,
+) -> Result<(StatusCode, axum::Json<Run>), Problem> {
+    Ok((StatusCode::ACCEPTED, axum::Json(state.runs.cancel(&tenant, id).await?)))
+}
+
+/// The events of a run: as they come while it goes on, again when it has ended. `Last-Event-ID`
+/// names the last one that the caller has; the last of all is `run.completed` with the whole answer.
+#[utoipa::path(get, path = "/v1/runs/{run_id}/events", tag = "runs",
+    params(("run_id" = RunId, Path, description = "The run"), ("Last-Event-ID" = Option<u64>, Header, description = "Only events after this one")),
+    responses((status = 200, description = "Server-sent events", body = String, content_type = "text/event-stream"), Guarded, Addressed,
+        (status = 404, description = "There is no such run", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "As many streams are read as may", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn run_events(
+    State(state): State<ApiState>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<RunId>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let last = headers.get("last-event-id").map(|value| value.to_str().ok()?.trim().parse().ok());
+    let Some(after) = last.unwrap_or(Some(0)) else {
+        let detail = "Last-Event-ID must be a number";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "malformed_header", detail));
+    };
+    respond::events(&state, state.runs.events(&tenant, id, after).await?)
 }
 
 /// Get a file that a run made; it outlives its session.

@@ -46,6 +46,7 @@ pub(super) struct CreateSessionRequest {
 impl CreateSessionRequest {
     fn into_new(self) -> NewSession {
         NewSession {
+            id: None,
             provider: self.provider,
             packages: self.packages,
             env: self.env,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::access::Access;
 use crate::config::LimitSettings;
 use crate::runs::Runs;
@@ -18,6 +20,8 @@ pub struct ApiState {
     pub access: Arc<Access>,
     /// How much a request may ask for.
     pub limits: Arc<LimitSettings>,
+    /// A place for each stream that may be read at once.
+    pub readers: Arc<Semaphore>,
     /// Names besides localhost and IP addresses that the Host header may hold.
     pub allowed_hosts: Arc<[String]>,
 }

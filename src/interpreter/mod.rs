@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::event::OutputSink;
+use crate::domain::event::{Event, OutputSink};
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, Failure, FailureKind, Language};
 use crate::domain::file::FileEntry;
 use crate::domain::id::{ExecutionId, RunId, SessionId};
@@ -89,19 +89,26 @@ pub enum End {
     Sandbox(SandboxError),
 }
 
+/// Where the work is done.
+pub struct Place<'a> {
+    /// The session.
+    pub session: Session,
+    /// Its provider.
+    pub provider: ProviderInfo,
+    /// Its sandbox, under a lease.
+    pub sandbox: &'a dyn Sandbox,
+    /// Who listens.
+    pub sink: OutputSink,
+    /// Says that the work should end.
+    pub cancel: &'a CancellationToken,
+}
+
 /// Works on the task until there is an answer or a limit is reached.
-pub async fn interpret(
-    task: &Task,
-    session: &Session,
-    provider: &ProviderInfo,
-    model: &dyn LanguageModel,
-    sandbox: &dyn Sandbox,
-    cancel: &CancellationToken,
-) -> Outcome {
+pub async fn interpret(task: &Task, place: &Place<'_>, model: &dyn LanguageModel) -> Outcome {
     let conversation = Conversation {
-        system: prompt::system(task, session, provider),
+        system: prompt::system(task, &place.session, &place.provider),
         messages: vec![Message::User(prompt::question(task))],
-        tool: tool::definition(task, session),
+        tool: tool::definition(task, &place.session),
         must_answer: false,
     };
     let outcome = Outcome {
@@ -113,9 +120,8 @@ pub async fn interpret(
     };
     let mut work = Work {
         task,
+        place,
         model,
-        sandbox,
-        cancel,
         conversation,
         outcome,
         failures: 0,
@@ -139,9 +145,8 @@ pub async fn interpret(
 
 struct Work<'a> {
     task: &'a Task,
+    place: &'a Place<'a>,
     model: &'a dyn LanguageModel,
-    sandbox: &'a dyn Sandbox,
-    cancel: &'a CancellationToken,
     conversation: Conversation,
     outcome: Outcome,
     failures: u32,
@@ -186,7 +191,7 @@ impl Work<'_> {
 
     async fn ask(&self) -> Result<Turn, End> {
         tokio::select! {
-            () = self.cancel.cancelled() => Err(End::Cancelled),
+            () = self.place.cancel.cancelled() => Err(End::Cancelled),
             () = tokio::time::sleep_until(self.task.deadline) => Err(End::TimedOut),
             turn = self.model.turn(&self.conversation) => turn.map_err(End::Model),
         }
@@ -255,8 +260,9 @@ impl Work<'_> {
             env: self.task.env.clone(),
             stdin: None,
         };
-        let sink = OutputSink::discard();
-        let execution = execute_until(self.sandbox, &cell, &sink, self.cancel).await;
+        let Place { sandbox, sink, cancel, .. } = self.place;
+        sink.send(Event::ToolStarted { id: call_id.to_owned(), code: cell.code.clone() });
+        let execution = execute_until(*sandbox, &cell, sink, cancel).await;
         let execution = execution.map_err(End::Sandbox)?;
         self.failures = match execution.status {
             ExecutionStatus::Success => 0,
@@ -264,6 +270,10 @@ impl Work<'_> {
                 self.failures + 1
             }
         };
+        for file in &execution.files {
+            sink.send(Event::File(file.clone()));
+        }
+        sink.send(Event::ToolCompleted { id: call_id.to_owned(), status: execution.status });
         let mut kept = execution.clone();
         self.outputs_bytes += tool::outputs_bytes(&kept);
         if self.outputs_bytes > MAX_OUTPUTS_BYTES {
@@ -276,7 +286,7 @@ impl Work<'_> {
             output: vec![ResultPart::Text(kept.text.clone())],
             execution: kept,
         });
-        if self.cancel.is_cancelled() { Err(End::Cancelled) } else { Ok(execution) }
+        if self.place.cancel.is_cancelled() { Err(End::Cancelled) } else { Ok(execution) }
     }
 }
 

@@ -52,6 +52,9 @@ pub enum RunError {
     /// No run of this tenant has the id.
     #[error("there is no run {0}")]
     NotFound(RunId),
+    /// The run has ended.
+    #[error("the run {0} has ended")]
+    Ended(RunId),
     /// The run made no such file.
     #[error("the run has no file named {0}")]
     NoSuchFile(String),
@@ -96,6 +99,7 @@ impl Coded for RunError {
             Self::OutOfRange { .. } => Class::Invalid.named("out_of_range"),
             Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
             Self::NotFound(_) => Class::NotFound.named("run_not_found"),
+            Self::Ended(_) => Class::Conflict.named("run_ended"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
             Self::Session(error) => error.code(),
             Self::Store(error) => error.code(),

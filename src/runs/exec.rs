@@ -1,17 +1,16 @@
 //! One cell in a session.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
+use super::live::Ticket;
 use super::record::{KeptFiles, begun, of_execution};
-use super::{Desk, RunError, Runs, check_env, in_range};
-use crate::domain::event::OutputSink;
+use super::{Desk, RunError, check_env, in_range};
+use crate::domain::event::Event;
 use crate::domain::execution::{Cell, Execution, Language};
-use crate::domain::id::{ExecutionId, RunId, SessionId, Tenant};
+use crate::domain::id::{ExecutionId, SessionId, Tenant};
 use crate::domain::run::RunKind;
 use crate::sandbox::{SandboxError, execute_until};
 use crate::sessions::SessionError;
@@ -37,20 +36,6 @@ pub struct NewCell {
     pub keep_files: bool,
 }
 
-impl Runs {
-    /// Runs a cell in a session, when its turn has come.
-    pub async fn exec(
-        &self,
-        tenant: &Tenant,
-        id: SessionId,
-        new: NewCell,
-    ) -> Result<Execution, RunError> {
-        self.desk.check_cell(&new)?;
-        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
-        self.tracked(|cancel| async move { desk.exec(&tenant, id, new, &cancel).await }).await
-    }
-}
-
 impl Desk {
     pub(super) fn check_cell(&self, new: &NewCell) -> Result<(), RunError> {
         self.check_code(&new.code)?;
@@ -61,20 +46,18 @@ impl Desk {
         in_range("/timeout_seconds", new.timeout, self.limits.cell_seconds_max)
     }
 
-    async fn exec(
+    pub(super) async fn exec(
         &self,
-        tenant: &Tenant,
+        ticket: &Ticket,
         id: SessionId,
         new: NewCell,
-        cancel: &CancellationToken,
     ) -> Result<Execution, RunError> {
-        let asked_at = OffsetDateTime::now_utc();
-        let lease = self.lease(tenant, id, cancel).await?;
+        let lease = self.lease(&ticket.tenant, id, &ticket.cancel).await?;
         let kind = match new.language {
             Language::Python => RunKind::Exec,
             Language::Shell => RunKind::Shell,
         };
-        self.run_cell(tenant, &lease, kind, new, asked_at, cancel).await
+        self.run_cell(ticket, &lease, kind, new).await
     }
 
     /// The session, when its turn has come; a caller who is gone before loses nothing.
@@ -94,16 +77,14 @@ impl Desk {
     /// Records, hands over, records again. From the hand-over on there is always an execution.
     pub(super) async fn run_cell(
         &self,
-        tenant: &Tenant,
+        ticket: &Ticket,
         lease: &Lease,
         kind: RunKind,
         new: NewCell,
-        asked_at: OffsetDateTime,
-        cancel: &CancellationToken,
     ) -> Result<Execution, RunError> {
+        let cancel = &ticket.cancel;
         let session = lease.session();
-        let summary = begun(kind, RunId::new(), &session, asked_at);
-        self.begin(tenant, &summary).await?;
+        let summary = self.begin(ticket, begun(kind, ticket, &session)).await?;
         let cell = Cell {
             id: ExecutionId::new(),
             run_id: summary.id,
@@ -115,10 +96,10 @@ impl Desk {
             stdin: new.stdin,
         };
         if cancel.is_cancelled() {
-            self.finish_unstarted(tenant, summary, &RunError::CallerGone).await;
+            self.finish_unstarted(ticket, summary, &RunError::CallerGone).await;
             return Err(RunError::CallerGone);
         }
-        let sink = OutputSink::discard();
+        let sink = ticket.sink();
         let mut execution = match execute_until(lease.sandbox(), &cell, &sink, cancel).await {
             Ok(execution) => execution,
             Err(error) => {
@@ -130,10 +111,13 @@ impl Desk {
                     }
                     error => RunError::from(error),
                 };
-                self.finish_unstarted(tenant, summary, &error).await;
+                self.finish_unstarted(ticket, summary, &error).await;
                 return Err(error);
             }
         };
+        for file in &execution.files {
+            sink.send(Event::File(file.clone()));
+        }
         let mut kept = KeptFiles::default();
         if new.keep_files {
             let paths = execution.files.iter().map(|file| file.path.clone()).collect();
@@ -142,7 +126,7 @@ impl Desk {
             execution.truncated |= kept.cut;
         }
         let mut run = of_execution(summary, &execution, cancel.is_cancelled());
-        self.finish(tenant, &mut run, &kept.stored).await;
+        self.finish(ticket, &mut run, &kept.stored).await;
         Ok(execution)
     }
 }

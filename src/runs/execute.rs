@@ -1,12 +1,8 @@
 //! One cell in a sandbox of its own, ended afterwards.
 
-use std::sync::Arc;
-
-use time::OffsetDateTime;
-use tokio_util::sync::CancellationToken;
-
+use super::live::Ticket;
 use super::spool::NewFile;
-use super::{Desk, NewCell, RunError, Runs};
+use super::{Desk, NewCell, RunError};
 use crate::domain::execution::Execution;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::run::RunKind;
@@ -25,45 +21,34 @@ pub struct NewExecute {
     pub include_content: bool,
 }
 
-impl Runs {
-    /// Runs a cell in a sandbox of its own.
-    pub async fn execute(&self, tenant: &Tenant, new: NewExecute) -> Result<Execution, RunError> {
-        self.desk.check_cell(&new.cell)?;
-        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
-        self.tracked(|cancel| async move { desk.execute(&tenant, new, &cancel).await }).await
-    }
-}
-
 impl Desk {
-    async fn execute(
+    pub(super) async fn execute(
         &self,
-        tenant: &Tenant,
+        ticket: &Ticket,
         new: NewExecute,
-        cancel: &CancellationToken,
     ) -> Result<Execution, RunError> {
         let include_content = new.include_content;
-        let session = self.sessions.create(tenant, new.session.clone()).await?;
-        let execution = self.execute_in(tenant, session.id, new, cancel).await;
-        self.end_one_shot(tenant, session.id).await;
+        let session = NewSession { id: ticket.own_session, ..new.session.clone() };
+        let session = self.sessions.create(&ticket.tenant, session).await?;
+        let execution = self.execute_in(ticket, session.id, new).await;
+        self.end_one_shot(&ticket.tenant, session.id).await;
         let mut execution = execution?;
         if include_content && let Some(files) = &mut execution.output_files {
-            self.include_content(tenant, execution.run_id, files).await;
+            self.include_content(&ticket.tenant, execution.run_id, files).await;
         }
         Ok(execution)
     }
 
     async fn execute_in(
         &self,
-        tenant: &Tenant,
+        ticket: &Ticket,
         id: SessionId,
         new: NewExecute,
-        cancel: &CancellationToken,
     ) -> Result<Execution, RunError> {
-        let asked_at = OffsetDateTime::now_utc();
-        let lease = self.lease(tenant, id, cancel).await?;
+        let lease = self.lease(&ticket.tenant, id, &ticket.cancel).await?;
         self.bring(lease.sandbox(), new.files).await?;
         let cell = NewCell { keep_files: true, ..new.cell };
-        self.run_cell(tenant, &lease, RunKind::Execute, cell, asked_at, cancel).await
+        self.run_cell(ticket, &lease, RunKind::Execute, cell).await
     }
 
     pub(super) async fn end_one_shot(&self, tenant: &Tenant, id: SessionId) {

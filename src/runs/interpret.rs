@@ -1,21 +1,20 @@
 //! A question to a model that runs code.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use time::OffsetDateTime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::live::Ticket;
 use super::record::{KeptFiles, begun};
 use super::spool::NewFile;
-use super::{Desk, RunError, Runs, check_env, check_metadata, in_range};
+use super::{Desk, RunError, check_env, check_metadata, in_range};
 use crate::domain::execution::{Failure, FailureKind};
-use crate::domain::id::{RunId, SessionId, Tenant};
+use crate::domain::id::SessionId;
 use crate::domain::provider::ProviderInfo;
 use crate::domain::run::{ResultPart, Run, RunKind, RunStatus, RunSummary};
-use crate::interpreter::{self, End, Outcome, Task, links};
+use crate::interpreter::{self, End, Outcome, Place, Task, links};
 use crate::llm::{LanguageModel, LlmError};
 use crate::sessions::NewSession;
 use crate::sessions::lease::Lease;
@@ -49,21 +48,9 @@ pub struct NewInterpret {
     pub metadata: BTreeMap<String, String>,
 }
 
-impl Runs {
-    /// Asks the model until it answers.
-    pub async fn interpret(&self, tenant: &Tenant, new: NewInterpret) -> Result<Run, RunError> {
-        self.desk.check_interpret(&new)?;
-        let model = self.desk.models.get(new.model.as_deref())?;
-        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
-        self.tracked(
-            |cancel| async move { desk.interpret(&tenant, new, model.as_ref(), &cancel).await },
-        )
-        .await
-    }
-}
-
 impl Desk {
-    fn check_interpret(&self, new: &NewInterpret) -> Result<(), RunError> {
+    pub(super) fn check_interpret(&self, new: &NewInterpret) -> Result<(), RunError> {
+        self.models.get(new.model.as_deref())?;
         in_range("/timeout_seconds", new.timeout, self.limits.interpret_seconds_max)?;
         check_env(&new.env)?;
         check_metadata(&new.metadata)?;
@@ -82,19 +69,20 @@ impl Desk {
         }
     }
 
-    async fn interpret(
+    pub(super) async fn interpret(
         &self,
-        tenant: &Tenant,
+        ticket: &Ticket,
         new: NewInterpret,
-        model: &dyn LanguageModel,
-        cancel: &CancellationToken,
     ) -> Result<Run, RunError> {
+        let tenant = &ticket.tenant;
         let include_content = new.include_content;
+        let model = self.models.get(new.model.as_deref())?;
+        let own = NewSession { id: ticket.own_session, ..new.session.clone() };
         let (id, one_shot) = match new.session_id {
             Some(id) => (id, false),
-            None => (self.sessions.create(tenant, new.session.clone()).await?.id, true),
+            None => (self.sessions.create(tenant, own).await?.id, true),
         };
-        let run = self.interpret_in(tenant, id, new, model, cancel).await;
+        let run = self.interpret_in(ticket, id, new, model.as_ref()).await;
         if one_shot {
             self.end_one_shot(tenant, id).await;
         }
@@ -107,23 +95,22 @@ impl Desk {
 
     async fn interpret_in(
         &self,
-        tenant: &Tenant,
+        ticket: &Ticket,
         id: SessionId,
         new: NewInterpret,
         model: &dyn LanguageModel,
-        cancel: &CancellationToken,
     ) -> Result<Run, RunError> {
-        let asked_at = OffsetDateTime::now_utc();
-        let lease = self.lease(tenant, id, cancel).await?;
+        let cancel = &ticket.cancel;
+        let lease = self.lease(&ticket.tenant, id, cancel).await?;
         let session = lease.session();
         self.bring(lease.sandbox(), new.files).await?;
         let summary = RunSummary {
             model: Some(model.name().to_owned()),
             message: Some(new.message.clone()),
             metadata: new.metadata,
-            ..begun(RunKind::Interpret, RunId::new(), &session, asked_at)
+            ..begun(RunKind::Interpret, ticket, &session)
         };
-        self.begin(tenant, &summary).await?;
+        let summary = self.begin(ticket, summary).await?;
         let task = Task {
             run_id: summary.id,
             session_id: id,
@@ -136,13 +123,17 @@ impl Desk {
             cell_timeout_max: self.limits.cell_seconds_max,
             deadline: Instant::now() + new.timeout.unwrap_or(self.limits.interpret_seconds),
         };
-        let provider = self.provider_of(&session.provider);
-        let outcome =
-            interpreter::interpret(&task, &session, &provider, model, lease.sandbox(), cancel)
-                .await;
+        let place = Place {
+            session,
+            provider: self.provider_of(&summary.provider),
+            sandbox: lease.sandbox(),
+            sink: ticket.sink(),
+            cancel,
+        };
+        let outcome = interpreter::interpret(&task, &place, model).await;
         let kept = self.keep_made(&lease, &summary, &outcome, cancel).await;
         let (mut run, failed) = told(summary, outcome, &kept);
-        self.finish(tenant, &mut run, &kept.stored).await;
+        self.finish(ticket, &mut run, &kept.stored).await;
         drop(lease);
         match failed {
             None => Ok(run),

@@ -1,10 +1,13 @@
 //! Runs: exec, execute, interpret, each recorded; read and listed again.
 
 mod error;
+pub mod events;
 mod exec;
 mod execute;
 mod interpret;
 mod kept;
+mod live;
+mod order;
 mod record;
 pub mod spool;
 
@@ -15,13 +18,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub use error::RunError;
 pub use exec::NewCell;
 pub use execute::NewExecute;
 pub use interpret::NewInterpret;
+pub use order::{Answer, Order};
+
+use live::{LiveRuns, Ticket};
 
 use crate::config::LimitSettings;
 use crate::domain::file::Part;
@@ -60,6 +67,7 @@ struct Desk {
     models: Models,
     limits: LimitSettings,
     spool_dir: PathBuf,
+    live: LiveRuns,
 }
 
 impl Runs {
@@ -74,7 +82,15 @@ impl Runs {
         spool_dir: PathBuf,
     ) -> Self {
         Self {
-            desk: Arc::new(Desk { sessions, store, blobs, models, limits, spool_dir }),
+            desk: Arc::new(Desk {
+                sessions,
+                store,
+                blobs,
+                models,
+                limits,
+                spool_dir,
+                live: LiveRuns::default(),
+            }),
             tracker: TaskTracker::new(),
             stopping: CancellationToken::new(),
             interrupting: CancellationToken::new(),
@@ -115,6 +131,64 @@ impl Runs {
             Ok(())
         })
         .await
+    }
+
+    /// Does the work and gives its answer.
+    pub async fn answer(&self, tenant: &Tenant, order: Order) -> Result<Answer, RunError> {
+        self.desk.check(&order)?;
+        let desk = Arc::clone(&self.desk);
+        let tenant = tenant.clone();
+        self.tracked(|cancel| async move {
+            let ticket = Ticket::new(&tenant, cancel, false);
+            let _registered = desk.live.register(&ticket);
+            desk.work(&ticket, order).await
+        })
+        .await
+    }
+
+    /// Does the work and tells what happens. The work is cancelled when what this gives is dropped
+    /// before its end.
+    pub fn stream(&self, tenant: &Tenant, order: Order) -> Result<Streamed, RunError> {
+        self.desk.check(&order)?;
+        let cancel = self.admit()?;
+        let guard = cancel.clone().drop_guard();
+        let ticket = Ticket::new(tenant, cancel, true);
+        let log = Arc::clone(&ticket.log);
+        let desk = Arc::clone(&self.desk);
+        let result = self.tracker.spawn(async move { desk.loudly(&ticket, order).await });
+        Ok(Streamed { events: events::follow(log, 0), result, guard })
+    }
+
+    /// Writes the work down, answers at once, and does it in its turn.
+    pub async fn queue(&self, tenant: &Tenant, order: Order) -> Result<Run, RunError> {
+        self.desk.check(&order)?;
+        let cancel = self.admit()?;
+        let mut ticket = Ticket::new(tenant, cancel, true);
+        let summary = self.desk.queued(&mut ticket, &order).await?;
+        self.desk.store.begin_run(tenant, &summary).await?;
+        ticket.queued = Some(summary.clone());
+        let desk = Arc::clone(&self.desk);
+        self.tracker.spawn(async move {
+            if let Err(error) = desk.loudly(&ticket, order).await {
+                desk.finish_queued(&ticket, &error).await;
+            }
+        });
+        Ok(Run {
+            summary,
+            text: String::new(),
+            code_exec_results: Vec::new(),
+            output_files: Vec::new(),
+        })
+    }
+
+    /// Tells a run to end. What it has done until then is recorded.
+    pub async fn cancel(&self, tenant: &Tenant, id: RunId) -> Result<Run, RunError> {
+        if let Some(live) = self.desk.live.get(tenant, id) {
+            live.cancel.cancel();
+            return self.get(tenant, id).await;
+        }
+        self.get(tenant, id).await?;
+        Err(RunError::Ended(id))
     }
 
     /// A run whole.
@@ -192,16 +266,21 @@ impl Runs {
         self.desk.store.close().await;
     }
 
+    /// The token of new work, while new work is taken.
+    fn admit(&self) -> Result<CancellationToken, RunError> {
+        if self.stopping.is_cancelled() {
+            return Err(RunError::ShuttingDown);
+        }
+        Ok(self.interrupting.child_token())
+    }
+
     /// Work that goes on when its caller is gone. The token says that it should end.
     async fn tracked<T, F>(&self, work: impl FnOnce(CancellationToken) -> F) -> Result<T, RunError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, RunError>> + Send + 'static,
     {
-        if self.stopping.is_cancelled() {
-            return Err(RunError::ShuttingDown);
-        }
-        let cancel = self.interrupting.child_token();
+        let cancel = self.admit()?;
         let gone = cancel.clone().drop_guard();
         let result = self.tracker.spawn(work(cancel)).await.map_err(RunError::Panicked)?;
         gone.disarm();
@@ -209,7 +288,70 @@ impl Runs {
     }
 }
 
+/// Work whose events are told as they happen.
+pub struct Streamed {
+    /// What happens, to its end.
+    pub events: events::Events,
+    /// What came of it.
+    pub result: JoinHandle<Result<Answer, RunError>>,
+    /// Cancels the work when dropped.
+    pub guard: DropGuard,
+}
+
 impl Desk {
+    /// Does the work; its answer is the last of its events.
+    async fn loudly(&self, ticket: &Ticket, order: Order) -> Result<Answer, RunError> {
+        let _registered = self.live.register(ticket);
+        let result = self.work(ticket, order).await;
+        let data = match &result {
+            Ok(answer) => serde_json::to_string(answer).ok(),
+            // a run whose model failed ends as a run with an error
+            Err(RunError::ModelFailed { run_id, .. }) => {
+                let run = self.store.run(&ticket.tenant, *run_id).await.ok().flatten();
+                run.and_then(|run| serde_json::to_string(&run).ok())
+            }
+            Err(_) => None,
+        };
+        if let Some(data) = data {
+            ticket.log.complete(data);
+        }
+        result
+    }
+
+    /// The row of a run that waits: which session it will have is told already.
+    async fn queued(&self, ticket: &mut Ticket, order: &Order) -> Result<RunSummary, RunError> {
+        let (session_id, provider) = match order {
+            Order::Exec(id, _) => (Some(*id), None),
+            Order::Execute(new) => (None, new.session.provider.clone()),
+            Order::Interpret(new) => (new.session_id, new.session.provider.clone()),
+        };
+        let mut session = RunPlace { id: SessionId::new(), provider: String::new() };
+        if let Some(id) = session_id {
+            self.sessions.sandbox(&ticket.tenant, id).await?; // an ended one is told at once
+            session =
+                RunPlace { id, provider: self.sessions.get(&ticket.tenant, id).await?.provider };
+        } else {
+            self.sessions.provider_name(provider.as_deref())?.clone_into(&mut session.provider);
+            ticket.own_session = Some(session.id);
+        }
+        let mut summary = record::waiting(order.kind(), ticket, session.id, session.provider);
+        if let Order::Interpret(new) = order {
+            summary.message = Some(new.message.clone());
+            summary.metadata = new.metadata.clone();
+            summary.model = Some(self.models.get(new.model.as_deref())?.name().to_owned());
+        }
+        Ok(summary)
+    }
+
+    /// A queued run that failed before it began is ended here; one that began has ended itself.
+    async fn finish_queued(&self, ticket: &Ticket, error: &RunError) {
+        let Some(summary) = ticket.queued.clone() else { return };
+        if !matches!(error, RunError::ModelFailed { .. }) {
+            self.finish_unstarted(ticket, summary, error).await;
+        }
+        ticket.log.close();
+    }
+
     fn check_session(&self, new: &NewSession) -> Result<(), RunError> {
         check_env(&new.env)?;
         check_metadata(&new.metadata)?;
@@ -244,6 +386,12 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), RunError> {
     } else {
         Ok(())
     }
+}
+
+/// Where a queued run will be.
+struct RunPlace {
+    id: SessionId,
+    provider: String,
 }
 
 fn in_range(field: &'static str, asked: Option<Duration>, most: Duration) -> Result<(), RunError> {

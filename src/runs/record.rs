@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
 
-use super::{Desk, RunError};
+use super::live::Ticket;
+use super::{Desk, RunError, events};
+use crate::domain::event::Event;
 use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind};
 use crate::domain::file::OutputFile;
-use crate::domain::id::{RunId, Tenant};
+use crate::domain::id::SessionId;
 use crate::domain::run::{CodeExecResult, ResultPart, Run, RunKind, RunStatus, RunSummary, Usage};
 use crate::domain::session::Session;
 use crate::store::StoredFile;
@@ -22,29 +24,38 @@ pub(super) struct KeptFiles {
 }
 
 impl Desk {
-    /// Writes the run down; only then its code may be handed over.
-    pub(super) async fn begin(&self, tenant: &Tenant, run: &RunSummary) -> Result<(), RunError> {
-        Ok(self.store.begin_run(tenant, run).await?)
+    /// Writes the run down, or that its turn has come; only then its code may be handed over.
+    pub(super) async fn begin(
+        &self,
+        ticket: &Ticket,
+        run: RunSummary,
+    ) -> Result<RunSummary, RunError> {
+        if ticket.queued.is_none() {
+            self.store.begin_run(&ticket.tenant, &run).await?;
+        } else if !self.store.start_run(&ticket.tenant, &run).await? {
+            return Err(RunError::CallerGone); // it was ended while it waited
+        }
+        ticket.sink().send(Event::Started(Box::new(run.clone())));
+        Ok(run)
     }
 
     /// Writes down how the run ended. The result is in hand: a store that fails does not take it away.
-    pub(super) async fn finish(&self, tenant: &Tenant, run: &mut Run, kept: &[StoredFile]) {
+    pub(super) async fn finish(&self, ticket: &Ticket, run: &mut Run, kept: &[StoredFile]) {
         let now = OffsetDateTime::now_utc();
         run.summary.finished_at = Some(now);
         let started = run.summary.started_at.unwrap_or(run.summary.created_at);
         run.summary.duration_ms = Some((now - started).as_seconds_f64() * 1000.0);
-        let written = self.store.finish_run(tenant, run, kept).await;
+        let events = ticket.loud.then(|| events::written(&ticket.log));
+        let written = self.store.finish_run(&ticket.tenant, run, kept, events).await;
         if let Err(error) = written {
             tracing::error!(run.id = %run.summary.id, error = &error as &dyn std::error::Error, "a run's end was not written");
         }
     }
-}
 
-impl Desk {
     /// Writes down that a run's code was never handed over.
     pub(super) async fn finish_unstarted(
         &self,
-        tenant: &Tenant,
+        ticket: &Ticket,
         summary: RunSummary,
         error: &RunError,
     ) {
@@ -62,31 +73,40 @@ impl Desk {
             code_exec_results: Vec::new(),
             output_files: Vec::new(),
         };
-        self.finish(tenant, &mut run, &[]).await;
+        self.finish(ticket, &mut run, &[]).await;
     }
 }
 
 /// A run at its begin.
-pub(super) fn begun(
+pub(super) fn begun(kind: RunKind, ticket: &Ticket, session: &Session) -> RunSummary {
+    RunSummary {
+        status: RunStatus::Running,
+        started_at: Some(OffsetDateTime::now_utc()),
+        ..waiting(kind, ticket, session.id, session.provider.clone())
+    }
+}
+
+/// A run that waits for its turn.
+pub(super) fn waiting(
     kind: RunKind,
-    id: RunId,
-    session: &Session,
-    asked_at: OffsetDateTime,
+    ticket: &Ticket,
+    session_id: SessionId,
+    provider: String,
 ) -> RunSummary {
     RunSummary {
-        id,
+        id: ticket.run_id,
         kind,
-        session_id: session.id,
-        provider: session.provider.clone(),
+        session_id,
+        provider,
         model: None,
-        status: RunStatus::Running,
+        status: RunStatus::Queued,
         message: None,
         error: None,
         failure: None,
         usage: Usage::default(),
         turns: 0,
-        created_at: asked_at,
-        started_at: Some(OffsetDateTime::now_utc()),
+        created_at: ticket.asked_at,
+        started_at: None,
         finished_at: None,
         duration_ms: None,
         metadata: BTreeMap::new(),

@@ -31,6 +31,8 @@ use crate::store::Store;
 /// What a caller asks a session to be; what is None is taken from the settings.
 #[derive(Clone, Default)]
 pub struct NewSession {
+    /// Its id, where that was told before.
+    pub id: Option<SessionId>,
     /// The provider entry.
     pub provider: Option<String>,
     /// Packages that must be there.
@@ -131,7 +133,7 @@ impl Sessions {
         let idle = new.idle.unwrap_or(self.limits.idle_seconds);
         let now = OffsetDateTime::now_utc();
         let session = Session {
-            id: SessionId::new(),
+            id: new.id.unwrap_or_else(SessionId::new),
             provider: entry.name.clone(),
             sandbox_id: None,
             state: SessionState::Starting,
@@ -315,6 +317,11 @@ impl Sessions {
     #[must_use]
     pub fn count(&self) -> usize {
         self.live().len()
+    }
+
+    /// The name of a provider entry, or of the default one.
+    pub fn provider_name(&self, name: Option<&str>) -> Result<&str, SandboxError> {
+        Ok(&self.entry(name)?.name)
     }
 
     fn entry(&self, name: Option<&str>) -> Result<&Entry, SandboxError> {

@@ -9,6 +9,7 @@ mod sqlite;
 mod writer;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 pub use error::StoreError;
 
 use crate::domain::id::{RunId, SessionId, Tenant};
@@ -34,13 +35,21 @@ pub trait Store: Send + Sync {
     /// Writes a run down before its code is handed over.
     async fn begin_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<(), StoreError>;
 
-    /// Writes down how a run ended, with its files. False when it had ended before: the first end stays.
+    /// Writes down that a queued run begins. False when it has been ended meanwhile.
+    async fn start_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<bool, StoreError>;
+
+    /// Writes down how a run ended, with its files and the events that were kept of it. False when
+    /// it had ended before: the first end stays.
     async fn finish_run(
         &self,
         tenant: &Tenant,
         run: &Run,
         files: &[StoredFile],
+        events: Option<Vec<u8>>,
     ) -> Result<bool, StoreError>;
+
+    /// The events that were kept of a run.
+    async fn events(&self, tenant: &Tenant, id: RunId) -> Result<Option<Bytes>, StoreError>;
 
     /// A run whole.
     async fn run(&self, tenant: &Tenant, id: RunId) -> Result<Option<Run>, StoreError>;

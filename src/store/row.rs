@@ -42,6 +42,7 @@ pub(super) struct FinishRow {
     pub(super) summary: String,
     pub(super) detail: Option<String>,
     pub(super) detail_blob: Option<String>,
+    pub(super) events_blob: Option<String>,
     pub(super) files: Vec<StoredFile>,
 }
 

@@ -32,8 +32,15 @@ insert into run (run_id, tenant, owner, epoch, kind, status, session_id, provide
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 pub(super) const FINISH_RUN: &str = "
-update run set status = $4, summary = $5, detail = $6, detail_blob = $7
+update run set status = $4, summary = $5, detail = $6, detail_blob = $7, events_blob = $8
 where run_id = $1 and tenant = $2 and epoch = $3 and status in ('queued', 'running')";
+
+pub(super) const START_RUN: &str = "
+update run set status = 'running', summary = $4
+where run_id = $1 and tenant = $2 and epoch = $3 and status = 'queued'";
+
+pub(super) const SELECT_EVENTS: &str = "
+select events_blob from run where run_id = $1 and tenant = $2";
 
 pub(super) const SELECT_RUN: &str = "
 select summary, detail, detail_blob from run where run_id = $1 and tenant = $2";
@@ -68,4 +75,5 @@ where run_id = $1 and tenant = $2 and path = $3";
 
 pub(super) const SELECT_BLOBS: &str = "
 select blob from output_file
-union select detail_blob from run where detail_blob is not null";
+union select detail_blob from run where detail_blob is not null
+union select events_blob from run where events_blob is not null";

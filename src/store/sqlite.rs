@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -86,6 +87,7 @@ impl SqliteStore {
             summary: json(&summary)?,
             detail: None,
             detail_blob: None,
+            events_blob: None,
             files: Vec::new(),
         };
         self.writer.write(Write::FinishRun(Box::new(finish), epoch)).await?;
@@ -201,12 +203,17 @@ impl Store for SqliteStore {
         tenant: &Tenant,
         run: &Run,
         files: &[StoredFile],
+        events: Option<Vec<u8>>,
     ) -> Result<bool, StoreError> {
         let detail = RunDetail::of(run)?;
         let (detail, detail_blob) = if detail.len() > MAX_ROW_BYTES {
             (None, Some(self.blobs.write_whole(detail.into()).await?))
         } else {
             (Some(detail), None)
+        };
+        let events_blob = match events.filter(|events| !events.is_empty()) {
+            Some(events) => Some(self.blobs.write_whole(events.into()).await?),
+            None => None,
         };
         let finish = FinishRow {
             run_id: run.summary.id.uuid(),
@@ -215,10 +222,27 @@ impl Store for SqliteStore {
             summary: json(&run.summary)?,
             detail,
             detail_blob,
+            events_blob,
             files: files.to_vec(),
         };
         let write = Write::FinishRun(Box::new(finish), self.owner.epoch);
         Ok(self.writer.write(write).await? > 0)
+    }
+
+    async fn start_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<bool, StoreError> {
+        Ok(self.writer.write(Write::StartRun(RunRow::of(tenant, run)?)).await? > 0)
+    }
+
+    async fn events(&self, tenant: &Tenant, id: RunId) -> Result<Option<Bytes>, StoreError> {
+        let blob: Option<Option<String>> = sqlx::query_scalar(sql::SELECT_EVENTS)
+            .bind(id.uuid())
+            .bind(tenant.name())
+            .fetch_optional(&self.readers)
+            .await?;
+        match blob.flatten() {
+            Some(blob) => Ok(Some(self.blobs.read_whole(&blob).await?)),
+            None => Ok(None),
+        }
     }
 
     async fn run(&self, tenant: &Tenant, id: RunId) -> Result<Option<Run>, StoreError> {

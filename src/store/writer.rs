@@ -18,6 +18,7 @@ pub(super) enum Write {
     InsertSession(SessionRow),
     UpdateSession(SessionRow),
     BeginRun(RunRow),
+    StartRun(RunRow),
     FinishRun(Box<FinishRow>, i64),
 }
 
@@ -143,7 +144,10 @@ async fn together(
 
 fn is_single(write: &Write) -> bool {
     match write {
-        Write::InsertSession(_) | Write::UpdateSession(_) | Write::BeginRun(_) => true,
+        Write::InsertSession(_)
+        | Write::UpdateSession(_)
+        | Write::BeginRun(_)
+        | Write::StartRun(_) => true,
         Write::FinishRun(finish, _) => finish.files.is_empty(),
     }
 }
@@ -189,6 +193,15 @@ async fn apply(
                 .execute(connection)
                 .await?
         }
+        Write::StartRun(row) => {
+            sqlx::query(sql::START_RUN)
+                .bind(row.run_id)
+                .bind(&row.tenant)
+                .bind(owner.epoch)
+                .bind(&row.summary)
+                .execute(connection)
+                .await?
+        }
         Write::FinishRun(row, epoch) => return finish(connection, row, *epoch).await,
     };
     Ok(done.rows_affected())
@@ -208,6 +221,7 @@ async fn finish(
         .bind(&row.summary)
         .bind(&row.detail)
         .bind(&row.detail_blob)
+        .bind(&row.events_blob)
         .execute(&mut *connection)
         .await?;
     if done.rows_affected() == 0 {

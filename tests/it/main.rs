@@ -17,4 +17,5 @@ mod problems;
 mod readme;
 mod runs;
 mod sessions;
+mod streams;
 mod support;

@@ -162,8 +162,8 @@ impl Collector {
             && let Some(piece) = capture.piece(bytes)
         {
             sink.send(match stream {
-                Stream::Stdout => Event::Stdout(piece),
-                Stream::Stderr => Event::Stderr(piece),
+                Stream::Stdout => Event::Stdout { text: piece },
+                Stream::Stderr => Event::Stderr { text: piece },
             });
         }
     }

@@ -104,7 +104,11 @@ async fn what_is_written_is_read_again_short_or_long() {
         };
         let ended = ended(begun, &text);
         assert!(
-            opened.store.finish_run(&tenant, &ended, std::slice::from_ref(&file)).await.unwrap()
+            opened
+                .store
+                .finish_run(&tenant, &ended, std::slice::from_ref(&file), None)
+                .await
+                .unwrap()
         );
         assert_eq!(opened.store.run(&tenant, ended.summary.id).await.unwrap(), Some(ended.clone()));
         assert_eq!(
@@ -125,8 +129,16 @@ async fn the_first_end_of_a_run_and_of_a_session_stays() {
     let (tenant, _) = tenants();
     let begun = run(SessionId::new(), RunStatus::Running);
     opened.store.begin_run(&tenant, &begun.summary).await.unwrap();
-    assert!(opened.store.finish_run(&tenant, &ended(begun.clone(), "first"), &[]).await.unwrap());
-    assert!(!opened.store.finish_run(&tenant, &ended(begun.clone(), "second"), &[]).await.unwrap());
+    assert!(
+        opened.store.finish_run(&tenant, &ended(begun.clone(), "first"), &[], None).await.unwrap()
+    );
+    assert!(
+        !opened
+            .store
+            .finish_run(&tenant, &ended(begun.clone(), "second"), &[], None)
+            .await
+            .unwrap()
+    );
     assert_eq!(opened.store.run(&tenant, begun.summary.id).await.unwrap().unwrap().text, "first");
     let mut known = session();
     opened.store.insert_session(&tenant, &known).await.unwrap();
@@ -152,7 +164,9 @@ async fn one_tenants_things_are_not_there_for_another() {
     assert_eq!(opened.store.sessions(&other, ALL).await.unwrap(), []);
     assert_eq!(opened.store.run(&other, begun.summary.id).await.unwrap(), None);
     assert_eq!(opened.store.runs(&other, &RunFilter::default(), ALL).await.unwrap(), []);
-    assert!(!opened.store.finish_run(&other, &ended(begun.clone(), "theirs"), &[]).await.unwrap());
+    assert!(
+        !opened.store.finish_run(&other, &ended(begun.clone(), "theirs"), &[], None).await.unwrap()
+    );
     assert_eq!(opened.store.run(&tenant, begun.summary.id).await.unwrap(), Some(begun));
     close(opened).await;
 }
@@ -173,7 +187,7 @@ async fn the_next_start_ends_what_was_open_and_leaves_what_had_ended() {
         first.store.begin_run(&tenant, &run.summary).await.unwrap();
     }
     let done = ended(done, "done");
-    first.store.finish_run(&tenant, &done, &[]).await.unwrap();
+    first.store.finish_run(&tenant, &done, &[], None).await.unwrap();
     close(first).await;
 
     let second = opened(folder.path()).await;
@@ -207,7 +221,7 @@ async fn many_writes_at_once_are_all_kept() {
         async move {
             store.begin_run(&tenant, &run.summary).await.unwrap();
             assert!(store.begin_run(&tenant, &run.summary).await.is_err(), "an id is used once");
-            assert!(store.finish_run(&tenant, &ended(run, "x"), &[]).await.unwrap());
+            assert!(store.finish_run(&tenant, &ended(run, "x"), &[], None).await.unwrap());
         }
     };
     futures::future::join_all(runs.iter().map(write)).await;

@@ -2,6 +2,7 @@
 
 pub mod model;
 pub mod server;
+pub mod sse;
 pub mod stub;
 
 use reqwest::{Method, StatusCode};

@@ -1,0 +1,96 @@
+//! Runs that go on now: who may stop them and who listens.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::event::{EventLog, OutputSink};
+use crate::domain::id::{RunId, SessionId, Tenant};
+use crate::domain::run::RunSummary;
+
+/// What a run carries with it from the moment when it is asked for.
+pub(super) struct Ticket {
+    pub(super) tenant: Tenant,
+    pub(super) run_id: RunId,
+    pub(super) asked_at: OffsetDateTime,
+    /// Says that it should end.
+    pub(super) cancel: CancellationToken,
+    /// Its events; a quiet one has none but its end.
+    pub(super) log: Arc<EventLog>,
+    /// True when its events are wanted.
+    pub(super) loud: bool,
+    /// Its row, when it was written down as queued.
+    pub(super) queued: Option<RunSummary>,
+    /// The id of the session that it makes for itself, where that was told already.
+    pub(super) own_session: Option<SessionId>,
+}
+
+impl Ticket {
+    pub(super) fn new(tenant: &Tenant, cancel: CancellationToken, loud: bool) -> Self {
+        Self {
+            tenant: tenant.clone(),
+            run_id: RunId::new(),
+            asked_at: OffsetDateTime::now_utc(),
+            cancel,
+            log: Arc::default(),
+            loud,
+            queued: None,
+            own_session: None,
+        }
+    }
+
+    /// Where events of this run go.
+    pub(super) fn sink(&self) -> OutputSink {
+        if self.loud { OutputSink::into_log(Arc::clone(&self.log)) } else { OutputSink::discard() }
+    }
+}
+
+/// A run that goes on now.
+#[derive(Clone)]
+pub(super) struct Live {
+    pub(super) tenant: Tenant,
+    pub(super) cancel: CancellationToken,
+    pub(super) log: Arc<EventLog>,
+    pub(super) loud: bool,
+}
+
+/// All runs that go on now.
+#[derive(Default)]
+pub(super) struct LiveRuns(Mutex<HashMap<RunId, Live>>);
+
+/// Keeps a run in the register until dropped.
+pub(super) struct Registered<'a> {
+    runs: &'a LiveRuns,
+    id: RunId,
+    log: Arc<EventLog>,
+}
+
+impl LiveRuns {
+    pub(super) fn register(&self, ticket: &Ticket) -> Registered<'_> {
+        let live = Live {
+            tenant: ticket.tenant.clone(),
+            cancel: ticket.cancel.clone(),
+            log: Arc::clone(&ticket.log),
+            loud: ticket.loud,
+        };
+        self.lock().insert(ticket.run_id, live);
+        Registered { runs: self, id: ticket.run_id, log: Arc::clone(&ticket.log) }
+    }
+
+    pub(super) fn get(&self, tenant: &Tenant, id: RunId) -> Option<Live> {
+        self.lock().get(&id).filter(|live| live.tenant == *tenant).cloned()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Live>> {
+        self.0.lock().expect("no panic while the register is held")
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.runs.lock().remove(&self.id);
+        self.log.close();
+    }
+}
