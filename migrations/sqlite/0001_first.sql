@@ -46,3 +46,22 @@ create table output_file (
     sha256 text not null,
     primary key (run_id, path)
 ) strict;
+
+create table deployment (
+    deployment_id blob primary key,
+    secret blob not null,
+    created_at integer not null
+) strict;
+
+create table idempotency (
+    tenant text not null,
+    route text not null,
+    idempotency_key text not null,
+    request_hash text not null,
+    run_id blob,
+    session_id blob,
+    created_at integer not null,
+    primary key (tenant, route, idempotency_key)
+) strict;
+
+create index idempotency_by_age on idempotency (created_at);

@@ -92,7 +92,14 @@ pub(super) async fn exec(
     headers: HeaderMap,
     Json(request): Json<ExecRequest>,
 ) -> Result<Response, Problem> {
-    respond(&state, &tenant, &headers, Order::Exec(id, request.into_cell())).await
+    respond(
+        &state,
+        &tenant,
+        &headers,
+        "/v1/sessions/{id}/exec",
+        Order::Exec(id, request.into_cell()),
+    )
+    .await
 }
 
 /// Run a command line in a session, when its turn has come. It starts where the last cell was.
@@ -106,5 +113,12 @@ pub(super) async fn shell(
     headers: HeaderMap,
     Json(request): Json<ShellRequest>,
 ) -> Result<Response, Problem> {
-    respond(&state, &tenant, &headers, Order::Exec(id, request.into_cell())).await
+    respond(
+        &state,
+        &tenant,
+        &headers,
+        "/v1/sessions/{id}/shell",
+        Order::Exec(id, request.into_cell()),
+    )
+    .await
 }

@@ -121,5 +121,6 @@ pub(super) async fn execute(
     headers: HeaderMap,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
-    respond(&state, &tenant, &headers, Order::Execute(Box::new(request.into_new()))).await
+    respond(&state, &tenant, &headers, "/v1/execute", Order::Execute(Box::new(request.into_new())))
+        .await
 }

@@ -162,5 +162,5 @@ pub(super) async fn interpret(
     question: Question,
 ) -> Result<Response, Problem> {
     let new = question.into_new(query.session_id);
-    respond(&state, &tenant, &headers, Order::Interpret(Box::new(new))).await
+    respond(&state, &tenant, &headers, "/v1/interpret", Order::Interpret(Box::new(new))).await
 }

@@ -10,12 +10,14 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt, stream};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::DropGuard;
 use utoipa::IntoResponses;
 
 use super::ApiState;
 use super::problem::Problem;
+use crate::domain::claim::Key;
 use crate::domain::event::{COMPLETED, Sent};
-use crate::domain::id::Tenant;
+use crate::domain::id::{RunId, Tenant};
 use crate::domain::run::Run;
 use crate::runs::events::Events;
 use crate::runs::{Order, RunError, Streamed};
@@ -25,6 +27,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const EARLY: Duration = Duration::from_secs(1);
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const RESPOND_ASYNC: &str = "respond-async";
 
 /// How the caller wants its answer.
@@ -59,22 +62,64 @@ pub(super) async fn respond(
     state: &ApiState,
     tenant: &Tenant,
     headers: &HeaderMap,
+    route: &'static str,
     order: Order,
 ) -> Result<Response, Problem> {
+    let key = key(headers, route)?;
     match way(headers) {
-        Way::AtOnce => Ok(Json(state.runs.answer(tenant, order).await?).into_response()),
+        Way::AtOnce => {
+            let answer = match key {
+                Some(key) => state.runs.answer_once(tenant, order, key).await?,
+                None => state.runs.answer(tenant, order).await?,
+            };
+            Ok(Json(answer).into_response())
+        }
         Way::AsEvents => {
             let permit = reader(state)?;
-            told(state.runs.stream(tenant, order)?, permit).await
+            if let Some(id) = done_before(state, tenant, &order, key.as_ref()).await? {
+                drop(permit);
+                return events(state, state.runs.events(tenant, id, 0).await?);
+            }
+            let claim = key.map(|key| state.runs.claim(&order, key));
+            told(state.runs.stream(tenant, order, claim)?, permit).await
         }
         Way::Later => {
-            let run = state.runs.queue(tenant, order).await?;
+            let run = match done_before(state, tenant, &order, key.as_ref()).await? {
+                Some(id) => state.runs.get(tenant, id).await?,
+                None => {
+                    let claim = key.map(|key| state.runs.claim(&order, key));
+                    state.runs.queue(tenant, order, claim).await?
+                }
+            };
             let place = [
                 (header::LOCATION, format!("/v1/runs/{}", run.summary.id)),
                 (PREFERENCE_APPLIED, RESPOND_ASYNC.to_owned()),
             ];
             Ok((StatusCode::ACCEPTED, place, Json(run)).into_response())
         }
+    }
+}
+
+/// The caller's Idempotency-Key for a route.
+pub(super) fn key(headers: &HeaderMap, route: &'static str) -> Result<Option<Key>, Problem> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let key = value.to_str().ok().and_then(|value| Key::new(route, value.trim()));
+    key.map(Some).ok_or_else(|| {
+        let detail = "an Idempotency-Key is 1 to 255 visible ASCII characters";
+        Problem::new(StatusCode::BAD_REQUEST, "malformed_header", detail)
+    })
+}
+
+/// The run that the key stands for already.
+async fn done_before(
+    state: &ApiState,
+    tenant: &Tenant,
+    order: &Order,
+    key: Option<&Key>,
+) -> Result<Option<RunId>, Problem> {
+    match key {
+        Some(key) => Ok(state.runs.keyed_run(tenant, order, key.clone()).await?),
+        None => Ok(None),
     }
 }
 
@@ -116,7 +161,7 @@ async fn told(work: Streamed, permit: OwnedSemaphorePermit) -> Result<Response, 
     let mut events = events.peekable();
     let first = tokio::time::timeout(EARLY, std::pin::Pin::new(&mut events).peek()).await;
     if matches!(first, Ok(None)) {
-        guard.disarm();
+        guard.map(DropGuard::disarm);
         return Err(result.await.map_err(RunError::Panicked)?.map_or_else(Problem::from, |_| {
             Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,

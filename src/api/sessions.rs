@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -10,6 +10,7 @@ use super::ApiState;
 use super::extract::{Json, Path, Query, Tenant};
 use super::list::{List, PageQuery};
 use super::problem::{Addressed, Bodied, Guarded, InSession, Making, Problem};
+use super::respond::key;
 use super::seconds::Seconds;
 use crate::domain::id::SessionId;
 use crate::domain::limits::LimitsRequest;
@@ -54,6 +55,7 @@ impl CreateSessionRequest {
             lifetime: self.lifetime_seconds.map(|seconds| seconds.0),
             idle: self.idle_seconds.map(|seconds| seconds.0),
             metadata: self.metadata,
+            claim: None,
         }
     }
 }
@@ -89,9 +91,13 @@ impl ChangeSessionRequest {
 pub(super) async fn create_session(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
+    headers: HeaderMap,
     Json(request): Json<CreateSessionRequest>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], axum::Json<Session>), Problem> {
-    let session = state.runs.create_session(&tenant, request.into_new()).await?;
+    let session = match key(&headers, "/v1/sessions")? {
+        Some(key) => state.runs.create_session_once(&tenant, request.into_new(), key).await?,
+        None => state.runs.create_session(&tenant, request.into_new()).await?,
+    };
     let location = format!("/v1/sessions/{}", session.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], axum::Json(session)))
 }

@@ -26,6 +26,9 @@ pub enum LlmError {
     /// The HTTP client cannot be made.
     #[error(transparent)]
     Client(#[from] crate::net::ClientError),
+    /// It failed when the same request was made before.
+    #[error("the model's service failed when this request was made before")]
+    FailedBefore,
     /// The service refused the key.
     #[error("the model's service refused the key (HTTP {0})")]
     Auth(u16),
@@ -69,6 +72,7 @@ impl LlmError {
             | Self::OffScript(_)
             | Self::Client(_)
             | Self::Auth(_)
+            | Self::FailedBefore
             | Self::ContextTooLong
             | Self::Refused(_)
             | Self::BadResponse(_) => false,
@@ -86,6 +90,7 @@ impl Coded for LlmError {
             | Self::OffScript(_)
             | Self::Client(_)
             | Self::Auth(_)
+            | Self::FailedBefore
             | Self::RateLimited { .. }
             | Self::Overloaded(_)
             | Self::ContextTooLong

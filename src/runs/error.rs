@@ -49,6 +49,12 @@ pub enum RunError {
     /// The content of a file could not be kept until its turn.
     #[error("a file could not be kept")]
     Spool(#[source] std::io::Error),
+    /// The key was used for another request.
+    #[error("the Idempotency-Key was used for another request")]
+    KeyReused,
+    /// The first request with this key goes on.
+    #[error("the first request with this Idempotency-Key is still going on")]
+    KeyInProgress,
     /// No run of this tenant has the id.
     #[error("there is no run {0}")]
     NotFound(RunId),
@@ -98,6 +104,8 @@ impl Coded for RunError {
             Self::MessageTooLong(_) => Class::Invalid.named("message_too_long"),
             Self::OutOfRange { .. } => Class::Invalid.named("out_of_range"),
             Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
+            Self::KeyReused => Class::Invalid.named("idempotency_key_reused"),
+            Self::KeyInProgress => Class::Conflict.named("idempotency_in_progress"),
             Self::NotFound(_) => Class::NotFound.named("run_not_found"),
             Self::Ended(_) => Class::Conflict.named("run_ended"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::claim::Claim;
 use crate::domain::event::{EventLog, OutputSink};
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::run::RunSummary;
@@ -21,6 +22,8 @@ pub(super) struct Ticket {
     pub(super) log: Arc<EventLog>,
     /// True when its events are wanted.
     pub(super) loud: bool,
+    /// The key that it was asked for with.
+    pub(super) claim: Option<Claim>,
     /// Its row, when it was written down as queued.
     pub(super) queued: Option<RunSummary>,
     /// The id of the session that it makes for itself, where that was told already.
@@ -36,6 +39,7 @@ impl Ticket {
             cancel,
             log: Arc::default(),
             loud,
+            claim: None,
             queued: None,
             own_session: None,
         }

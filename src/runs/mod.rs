@@ -6,6 +6,7 @@ mod exec;
 mod execute;
 mod interpret;
 mod kept;
+mod keyed;
 mod live;
 mod order;
 mod record;
@@ -31,6 +32,7 @@ pub use order::{Answer, Order};
 use live::{LiveRuns, Ticket};
 
 use crate::config::LimitSettings;
+use crate::domain::claim::Claim;
 use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
@@ -148,11 +150,18 @@ impl Runs {
 
     /// Does the work and tells what happens. The work is cancelled when what this gives is dropped
     /// before its end.
-    pub fn stream(&self, tenant: &Tenant, order: Order) -> Result<Streamed, RunError> {
+    pub fn stream(
+        &self,
+        tenant: &Tenant,
+        order: Order,
+        claim: Option<Claim>,
+    ) -> Result<Streamed, RunError> {
         self.desk.check(&order)?;
         let cancel = self.admit()?;
-        let guard = cancel.clone().drop_guard();
-        let ticket = Ticket::new(tenant, cancel, true);
+        // work under a key goes on when its caller is gone
+        let guard = claim.is_none().then(|| cancel.clone().drop_guard());
+        let mut ticket = Ticket::new(tenant, cancel, true);
+        ticket.claim = claim;
         let log = Arc::clone(&ticket.log);
         let desk = Arc::clone(&self.desk);
         let result = self.tracker.spawn(async move { desk.loudly(&ticket, order).await });
@@ -160,12 +169,17 @@ impl Runs {
     }
 
     /// Writes the work down, answers at once, and does it in its turn.
-    pub async fn queue(&self, tenant: &Tenant, order: Order) -> Result<Run, RunError> {
+    pub async fn queue(
+        &self,
+        tenant: &Tenant,
+        order: Order,
+        claim: Option<Claim>,
+    ) -> Result<Run, RunError> {
         self.desk.check(&order)?;
         let cancel = self.admit()?;
         let mut ticket = Ticket::new(tenant, cancel, true);
         let summary = self.desk.queued(&mut ticket, &order).await?;
-        self.desk.store.begin_run(tenant, &summary).await?;
+        self.desk.store.begin_run(tenant, &summary, claim.as_ref()).await?;
         ticket.queued = Some(summary.clone());
         let desk = Arc::clone(&self.desk);
         self.tracker.spawn(async move {
@@ -294,8 +308,8 @@ pub struct Streamed {
     pub events: events::Events,
     /// What came of it.
     pub result: JoinHandle<Result<Answer, RunError>>,
-    /// Cancels the work when dropped.
-    pub guard: DropGuard,
+    /// Cancels the work when dropped; absent under a key.
+    pub guard: Option<DropGuard>,
 }
 
 impl Desk {

@@ -31,7 +31,7 @@ impl Desk {
         run: RunSummary,
     ) -> Result<RunSummary, RunError> {
         if ticket.queued.is_none() {
-            self.store.begin_run(&ticket.tenant, &run).await?;
+            self.store.begin_run(&ticket.tenant, &run, ticket.claim.as_ref()).await?;
         } else if !self.store.start_run(&ticket.tenant, &run).await? {
             return Err(RunError::CallerGone); // it was ended while it waited
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 
@@ -25,13 +26,14 @@ pub struct NewFile {
 pub enum Content {
     /// In memory: it came inside a JSON body, whose size is limited.
     Whole(Bytes),
-    /// In a file without a name, gone with this value.
-    Spooled(tokio::fs::File),
+    /// In a file without a name, gone with this value; with its SHA-256.
+    Spooled(tokio::fs::File, String),
 }
 
 /// Takes the content of one file as it comes in.
 pub struct Spool {
     file: tokio::fs::File,
+    hash: Sha256,
     written: u64,
     most: u64,
 }
@@ -43,7 +45,7 @@ impl Runs {
         let made = tokio::task::spawn_blocking(move || tempfile::tempfile_in(folder)).await;
         let file = made.map_err(RunError::Panicked)?.map_err(RunError::Spool)?;
         let most = self.desk.limits.file_bytes;
-        Ok(Spool { file: tokio::fs::File::from_std(file), written: 0, most })
+        Ok(Spool { file: tokio::fs::File::from_std(file), hash: Sha256::new(), written: 0, most })
     }
 }
 
@@ -54,6 +56,7 @@ impl Spool {
         if self.written > self.most {
             return Err(RunError::FileTooLarge(self.most));
         }
+        self.hash.update(piece);
         self.file.write_all(piece).await.map_err(RunError::Spool)
     }
 
@@ -67,15 +70,24 @@ impl Spool {
     pub async fn finish(mut self) -> Result<Content, RunError> {
         self.file.flush().await.map_err(RunError::Spool)?;
         self.file.rewind().await.map_err(RunError::Spool)?;
-        Ok(Content::Spooled(self.file))
+        Ok(Content::Spooled(self.file, hexadecimal(self.hash)))
     }
 }
 
 impl Content {
+    /// SHA-256, lower-case hexadecimal.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        match self {
+            Self::Whole(bytes) => hexadecimal(Sha256::new().chain_update(bytes)),
+            Self::Spooled(_, sha256) => sha256.clone(),
+        }
+    }
+
     fn stream(self) -> BoxStream<'static, std::io::Result<Bytes>> {
         match self {
             Self::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
-            Self::Spooled(file) => {
+            Self::Spooled(file, _) => {
                 ReaderStream::with_capacity(file, 256 * 1024).into_stream().boxed()
             }
         }
@@ -114,4 +126,8 @@ impl Desk {
         }
         Ok(entries)
     }
+}
+
+fn hexadecimal(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

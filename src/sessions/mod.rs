@@ -19,6 +19,7 @@ use lease::Lease;
 use slot::{Ended, Slot};
 
 use crate::config::LimitSettings;
+use crate::domain::claim::Claim;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::limits::LimitsRequest;
 use crate::domain::list::Page;
@@ -47,6 +48,8 @@ pub struct NewSession {
     pub idle: Option<Duration>,
     /// What the caller notes.
     pub metadata: BTreeMap<String, String>,
+    /// The key that it was asked for with.
+    pub claim: Option<Claim>,
 }
 
 /// What a caller changes of a session; what is None stays.
@@ -159,7 +162,7 @@ impl Sessions {
         let slot =
             Arc::new(Slot::new(tenant.clone(), session, lifetime, idle, self.limits.session_queue));
         self.admit(&slot)?;
-        let made = self.furnish(&slot, entry, &spec).await;
+        let made = self.furnish(&slot, entry, &spec, new.claim.as_ref()).await;
         self.deadlines.notify_one();
         made
     }
@@ -170,8 +173,9 @@ impl Sessions {
         slot: &Arc<Slot>,
         entry: &Entry,
         spec: &SandboxSpec,
+        claim: Option<&Claim>,
     ) -> Result<Session, SessionError> {
-        if let Err(error) = self.store.insert_session(&slot.tenant, &slot.snapshot()).await {
+        if let Err(error) = self.store.insert_session(&slot.tenant, &slot.snapshot(), claim).await {
             self.forget(spec.session_id);
             return Err(error.into());
         }

@@ -31,6 +31,9 @@ pub enum StoreError {
     /// Another process uses the data folder.
     #[error("the data folder {} is used by another process", .0.display())]
     Locked(PathBuf),
+    /// The idempotency key is taken.
+    #[error("the idempotency key is taken")]
+    Claimed,
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,
@@ -39,6 +42,7 @@ pub enum StoreError {
 impl Coded for StoreError {
     fn code(&self) -> Code {
         match self {
+            Self::Claimed => Class::Conflict.named("idempotency_in_progress"),
             Self::Closed => Class::Unavailable.named("shutting_down"),
             Self::Database(_)
             | Self::Migrate(_)

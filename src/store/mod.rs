@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 pub use error::StoreError;
 
+use crate::domain::claim::{Claim, Claimed, Key};
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::run::{Run, RunSummary};
@@ -20,8 +21,20 @@ use crate::domain::session::Session;
 /// Where runs and sessions are written down. Each write is whole or not at all.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Writes a session down before its sandbox is made.
-    async fn insert_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError>;
+    /// What keyed hashes are keyed with: random, the same for as long as the store lives.
+    fn secret(&self) -> [u8; 32];
+
+    /// What an idempotency key was used for within the last 24 hours.
+    async fn claimed(&self, tenant: &Tenant, key: &Key) -> Result<Option<Claimed>, StoreError>;
+
+    /// Writes a session down before its sandbox is made, with the key that it was asked for with.
+    /// Neither is written when the key is taken: [`StoreError::Claimed`].
+    async fn insert_session(
+        &self,
+        tenant: &Tenant,
+        session: &Session,
+        claim: Option<&Claim>,
+    ) -> Result<(), StoreError>;
 
     /// Writes down how a session stands now; an ended one stays as it ended.
     async fn update_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError>;
@@ -32,8 +45,14 @@ pub trait Store: Send + Sync {
     /// Sessions, a page at a time.
     async fn sessions(&self, tenant: &Tenant, page: Page) -> Result<Vec<Session>, StoreError>;
 
-    /// Writes a run down before its code is handed over.
-    async fn begin_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<(), StoreError>;
+    /// Writes a run down before its code is handed over, with the key that it was asked for with.
+    /// Neither is written when the key is taken: [`StoreError::Claimed`].
+    async fn begin_run(
+        &self,
+        tenant: &Tenant,
+        run: &RunSummary,
+        claim: Option<&Claim>,
+    ) -> Result<(), StoreError>;
 
     /// Writes down that a queued run begins. False when it has been ended meanwhile.
     async fn start_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<bool, StoreError>;

@@ -5,11 +5,32 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::domain::claim::{Claim, Claimed, Subject};
 use crate::domain::file::OutputFile;
-use crate::domain::id::Tenant;
+use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::run::{CodeExecResult, Run, RunSummary};
 use crate::domain::session::{Session, SessionState};
 use crate::store::{StoreError, StoredFile};
+
+/// A key to be written.
+#[derive(Debug, Clone)]
+pub(super) struct ClaimRow {
+    pub(super) tenant: String,
+    pub(super) route: &'static str,
+    pub(super) key: String,
+    pub(super) request_hash: String,
+    pub(super) run_id: Option<Uuid>,
+    pub(super) session_id: Option<Uuid>,
+    pub(super) now: i64,
+}
+
+/// What a key was used for, as it is read.
+#[derive(Debug, FromRow)]
+pub(super) struct ClaimedRow {
+    request_hash: String,
+    run_id: Option<Uuid>,
+    session_id: Option<Uuid>,
+}
 
 /// A session to be written.
 #[derive(Debug, Clone)]
@@ -70,6 +91,32 @@ pub(super) struct OutputFileRow {
     size_bytes: i64,
     mime: String,
     sha256: String,
+}
+
+impl ClaimRow {
+    pub(super) fn of(tenant: &Tenant, claim: &Claim, subject: Subject) -> Self {
+        let (run_id, session_id) = match subject {
+            Subject::Run(id) => (Some(id.uuid()), None),
+            Subject::Session(id) => (None, Some(id.uuid())),
+        };
+        Self {
+            tenant: tenant.name().to_owned(),
+            route: claim.key.route,
+            key: claim.key.key.clone(),
+            request_hash: claim.request_hash.clone(),
+            run_id,
+            session_id,
+            now: microseconds(OffsetDateTime::now_utc()),
+        }
+    }
+}
+
+impl ClaimedRow {
+    pub(super) fn into_claimed(self) -> Option<Claimed> {
+        let run = self.run_id.map(|id| Subject::Run(RunId::from_uuid(id)));
+        let session = self.session_id.map(|id| Subject::Session(SessionId::from_uuid(id)));
+        Some(Claimed { request_hash: self.request_hash, subject: run.or(session)? })
+    }
 }
 
 impl SessionRow {

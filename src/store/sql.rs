@@ -8,6 +8,24 @@ pub(super) const SELECT_REPLICA: &str = "select replica_id from replica limit 1"
 pub(super) const START_REPLICA: &str = "
 update replica set epoch = epoch + 1, started_at = $2 where replica_id = $1 returning epoch";
 
+pub(super) const INSERT_DEPLOYMENT: &str = "
+insert into deployment (deployment_id, secret, created_at) values ($1, $2, $3)";
+
+pub(super) const SELECT_SECRET: &str = "select secret from deployment limit 1";
+
+/// A key that is older than its time is as good as new.
+pub(super) const INSERT_CLAIM: &str = "
+insert into idempotency (tenant, route, idempotency_key, request_hash, run_id, session_id, created_at)
+values ($1, $2, $3, $4, $5, $6, $7)
+on conflict (tenant, route, idempotency_key) do update set
+    request_hash = excluded.request_hash, run_id = excluded.run_id,
+    session_id = excluded.session_id, created_at = excluded.created_at
+where idempotency.created_at < $8";
+
+pub(super) const SELECT_CLAIM: &str = "
+select request_hash, run_id, session_id from idempotency
+where tenant = $1 and route = $2 and idempotency_key = $3 and created_at >= $4";
+
 pub(super) const INSERT_SESSION: &str = "
 insert into session (session_id, tenant, owner, epoch, state, body) values ($1, $2, $3, $4, $5, $6)";
 

@@ -15,11 +15,12 @@ use uuid::Uuid;
 
 use super::blobs::Blobs;
 use super::row::{
-    FinishRow, OutputFileRow, RunDetail, RunRow, SessionRow, StoredRunRow, from_json, json,
-    microseconds,
+    ClaimRow, ClaimedRow, FinishRow, OutputFileRow, RunDetail, RunRow, SessionRow, StoredRunRow,
+    from_json, json, microseconds,
 };
-use super::writer::{Owner, Write, Writer};
+use super::writer::{KEY_MICROSECONDS, Owner, Write, Writer};
 use super::{Recovered, Store, StoreError, StoredFile, sql};
+use crate::domain::claim::{Claim, Claimed, Key, Subject};
 use crate::domain::execution::{Failure, FailureKind};
 use crate::domain::id::{ReplicaId, RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
@@ -37,6 +38,7 @@ pub(super) struct SqliteStore {
     readers: SqlitePool,
     writer: Writer,
     owner: Owner,
+    secret: [u8; 32],
     blobs: Blobs,
 }
 
@@ -53,9 +55,10 @@ impl SqliteStore {
         let mut connection = SqliteConnection::connect_with(&options).await?;
         migrator().run(&mut connection).await.map_err(StoreError::Migrate)?;
         let owner = start_replica(&mut connection).await?;
+        let secret = deployment_secret(&mut connection).await?;
         let readers = SqlitePoolOptions::new().max_connections(READERS);
         let readers = readers.connect_with(options.read_only(true)).await?;
-        Ok(Self { readers, writer: Writer::start(connection, owner), owner, blobs })
+        Ok(Self { readers, writer: Writer::start(connection, owner), owner, secret, blobs })
     }
 
     async fn detail(&self, row: &StoredRunRow) -> Result<RunDetail, StoreError> {
@@ -155,6 +158,24 @@ async fn start_replica(connection: &mut SqliteConnection) -> Result<Owner, Store
     Ok(Owner { replica_id, epoch })
 }
 
+async fn deployment_secret(connection: &mut SqliteConnection) -> Result<[u8; 32], StoreError> {
+    let known: Option<Vec<u8>> =
+        sqlx::query_scalar(sql::SELECT_SECRET).fetch_optional(&mut *connection).await?;
+    if let Some(secret) = known.and_then(|secret| secret.try_into().ok()) {
+        return Ok(secret);
+    }
+    let mut secret = [0; 32];
+    rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| StoreError::Content(errno.into()))?;
+    sqlx::query(sql::INSERT_DEPLOYMENT)
+        .bind(ReplicaId::new().uuid())
+        .bind(secret.to_vec())
+        .bind(microseconds(OffsetDateTime::now_utc()))
+        .execute(connection)
+        .await?;
+    Ok(secret)
+}
+
 /// Where a page starts when none came before.
 fn start(page: Page) -> Uuid {
     page.after.unwrap_or(if page.descending { Uuid::max() } else { Uuid::nil() })
@@ -162,8 +183,30 @@ fn start(page: Page) -> Uuid {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn insert_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError> {
-        self.writer.write(Write::InsertSession(SessionRow::of(tenant, session)?)).await?;
+    fn secret(&self) -> [u8; 32] {
+        self.secret
+    }
+
+    async fn claimed(&self, tenant: &Tenant, key: &Key) -> Result<Option<Claimed>, StoreError> {
+        let oldest = microseconds(OffsetDateTime::now_utc()) - KEY_MICROSECONDS;
+        let row: Option<ClaimedRow> = sqlx::query_as(sql::SELECT_CLAIM)
+            .bind(tenant.name())
+            .bind(key.route)
+            .bind(&key.key)
+            .bind(oldest)
+            .fetch_optional(&self.readers)
+            .await?;
+        Ok(row.and_then(ClaimedRow::into_claimed))
+    }
+
+    async fn insert_session(
+        &self,
+        tenant: &Tenant,
+        session: &Session,
+        claim: Option<&Claim>,
+    ) -> Result<(), StoreError> {
+        let claim = claim.map(|claim| ClaimRow::of(tenant, claim, Subject::Session(session.id)));
+        self.writer.write(Write::InsertSession(SessionRow::of(tenant, session)?, claim)).await?;
         Ok(())
     }
 
@@ -193,8 +236,14 @@ impl Store for SqliteStore {
         bodies.iter().map(|body| from_json(body)).collect()
     }
 
-    async fn begin_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<(), StoreError> {
-        self.writer.write(Write::BeginRun(RunRow::of(tenant, run)?)).await?;
+    async fn begin_run(
+        &self,
+        tenant: &Tenant,
+        run: &RunSummary,
+        claim: Option<&Claim>,
+    ) -> Result<(), StoreError> {
+        let claim = claim.map(|claim| ClaimRow::of(tenant, claim, Subject::Run(run.id)));
+        self.writer.write(Write::BeginRun(RunRow::of(tenant, run)?, claim)).await?;
         Ok(())
     }
 

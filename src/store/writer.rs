@@ -4,20 +4,22 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::row::{FinishRow, RunRow, SessionRow};
+use super::row::{ClaimRow, FinishRow, RunRow, SessionRow};
 use super::sql;
 use crate::store::StoreError;
 
 /// Writes that may wait.
 const WAITING: usize = 1024;
+/// How long a key stands for its request: 24 hours.
+pub(super) const KEY_MICROSECONDS: i64 = 24 * 3600 * 1_000_000;
 /// Writes in one transaction.
 const TOGETHER: usize = 64;
 
 /// One thing to write.
 pub(super) enum Write {
-    InsertSession(SessionRow),
+    InsertSession(SessionRow, Option<ClaimRow>),
     UpdateSession(SessionRow),
-    BeginRun(RunRow),
+    BeginRun(RunRow, Option<ClaimRow>),
     StartRun(RunRow),
     FinishRun(Box<FinishRow>, i64),
 }
@@ -144,10 +146,8 @@ async fn together(
 
 fn is_single(write: &Write) -> bool {
     match write {
-        Write::InsertSession(_)
-        | Write::UpdateSession(_)
-        | Write::BeginRun(_)
-        | Write::StartRun(_) => true,
+        Write::InsertSession(_, claim) | Write::BeginRun(_, claim) => claim.is_none(),
+        Write::UpdateSession(_) | Write::StartRun(_) => true,
         Write::FinishRun(finish, _) => finish.files.is_empty(),
     }
 }
@@ -158,7 +158,8 @@ async fn apply(
     write: &Write,
 ) -> Result<u64, StoreError> {
     let done = match write {
-        Write::InsertSession(row) => {
+        Write::InsertSession(row, claim) => {
+            take_key(connection, claim.as_ref()).await?;
             sqlx::query(sql::INSERT_SESSION)
                 .bind(row.session_id)
                 .bind(&row.tenant)
@@ -166,7 +167,7 @@ async fn apply(
                 .bind(owner.epoch)
                 .bind(row.state)
                 .bind(&row.body)
-                .execute(connection)
+                .execute(&mut *connection)
                 .await?
         }
         Write::UpdateSession(row) => {
@@ -175,10 +176,11 @@ async fn apply(
                 .bind(&row.tenant)
                 .bind(row.state)
                 .bind(&row.body)
-                .execute(connection)
+                .execute(&mut *connection)
                 .await?
         }
-        Write::BeginRun(row) => {
+        Write::BeginRun(row, claim) => {
+            take_key(connection, claim.as_ref()).await?;
             sqlx::query(sql::INSERT_RUN)
                 .bind(row.run_id)
                 .bind(&row.tenant)
@@ -190,7 +192,7 @@ async fn apply(
                 .bind(&row.provider)
                 .bind(row.created_at)
                 .bind(&row.summary)
-                .execute(connection)
+                .execute(&mut *connection)
                 .await?
         }
         Write::StartRun(row) => {
@@ -199,12 +201,32 @@ async fn apply(
                 .bind(&row.tenant)
                 .bind(owner.epoch)
                 .bind(&row.summary)
-                .execute(connection)
+                .execute(&mut *connection)
                 .await?
         }
         Write::FinishRun(row, epoch) => return finish(connection, row, *epoch).await,
     };
     Ok(done.rows_affected())
+}
+
+/// Takes the key first: when it is taken, nothing of the rest is written.
+async fn take_key(
+    connection: &mut SqliteConnection,
+    claim: Option<&ClaimRow>,
+) -> Result<(), StoreError> {
+    let Some(row) = claim else { return Ok(()) };
+    let taken = sqlx::query(sql::INSERT_CLAIM)
+        .bind(&row.tenant)
+        .bind(row.route)
+        .bind(&row.key)
+        .bind(&row.request_hash)
+        .bind(row.run_id)
+        .bind(row.session_id)
+        .bind(row.now)
+        .bind(row.now - KEY_MICROSECONDS)
+        .execute(&mut *connection)
+        .await?;
+    if taken.rows_affected() == 0 { Err(StoreError::Claimed) } else { Ok(()) }
 }
 
 /// The run's end and its files, or neither: a run that has ended gets no more files.

@@ -7,6 +7,7 @@ mod exec;
 mod execute;
 mod files;
 mod guest;
+mod idempotency;
 mod interpret;
 mod isolation;
 mod layers;

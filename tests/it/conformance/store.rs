@@ -93,7 +93,7 @@ async fn what_is_written_is_read_again_short_or_long() {
     let (tenant, _) = tenants();
     for text in ["short".to_owned(), "long ".repeat(100_000)] {
         let begun = run(SessionId::new(), RunStatus::Running);
-        opened.store.begin_run(&tenant, &begun.summary).await.unwrap();
+        opened.store.begin_run(&tenant, &begun.summary, None).await.unwrap();
         assert_eq!(opened.store.run(&tenant, begun.summary.id).await.unwrap(), Some(begun.clone()));
         let file = StoredFile {
             path: "a".to_owned(),
@@ -117,7 +117,7 @@ async fn what_is_written_is_read_again_short_or_long() {
         );
     }
     let known = session();
-    opened.store.insert_session(&tenant, &known).await.unwrap();
+    opened.store.insert_session(&tenant, &known, None).await.unwrap();
     assert_eq!(opened.store.session(&tenant, known.id).await.unwrap(), Some(known));
     close(opened).await;
 }
@@ -128,7 +128,7 @@ async fn the_first_end_of_a_run_and_of_a_session_stays() {
     let opened = opened(folder.path()).await;
     let (tenant, _) = tenants();
     let begun = run(SessionId::new(), RunStatus::Running);
-    opened.store.begin_run(&tenant, &begun.summary).await.unwrap();
+    opened.store.begin_run(&tenant, &begun.summary, None).await.unwrap();
     assert!(
         opened.store.finish_run(&tenant, &ended(begun.clone(), "first"), &[], None).await.unwrap()
     );
@@ -141,7 +141,7 @@ async fn the_first_end_of_a_run_and_of_a_session_stays() {
     );
     assert_eq!(opened.store.run(&tenant, begun.summary.id).await.unwrap().unwrap().text, "first");
     let mut known = session();
-    opened.store.insert_session(&tenant, &known).await.unwrap();
+    opened.store.insert_session(&tenant, &known, None).await.unwrap();
     known.state = SessionState::Ended;
     known.end_reason = Some(EndReason::Idle);
     opened.store.update_session(&tenant, &known).await.unwrap();
@@ -157,9 +157,9 @@ async fn one_tenants_things_are_not_there_for_another() {
     let opened = opened(folder.path()).await;
     let (tenant, other) = tenants();
     let known = session();
-    opened.store.insert_session(&tenant, &known).await.unwrap();
+    opened.store.insert_session(&tenant, &known, None).await.unwrap();
     let begun = run(known.id, RunStatus::Running);
-    opened.store.begin_run(&tenant, &begun.summary).await.unwrap();
+    opened.store.begin_run(&tenant, &begun.summary, None).await.unwrap();
     assert_eq!(opened.store.session(&other, known.id).await.unwrap(), None);
     assert_eq!(opened.store.sessions(&other, ALL).await.unwrap(), []);
     assert_eq!(opened.store.run(&other, begun.summary.id).await.unwrap(), None);
@@ -177,14 +177,14 @@ async fn the_next_start_ends_what_was_open_and_leaves_what_had_ended() {
     let (tenant, other) = tenants();
     let first = opened(folder.path()).await;
     let known = session();
-    first.store.insert_session(&other, &known).await.unwrap();
+    first.store.insert_session(&other, &known, None).await.unwrap();
     let (running, queued, done) = (
         run(known.id, RunStatus::Running),
         run(known.id, RunStatus::Queued),
         run(known.id, RunStatus::Running),
     );
     for run in [&running, &queued, &done] {
-        first.store.begin_run(&tenant, &run.summary).await.unwrap();
+        first.store.begin_run(&tenant, &run.summary, None).await.unwrap();
     }
     let done = ended(done, "done");
     first.store.finish_run(&tenant, &done, &[], None).await.unwrap();
@@ -219,8 +219,11 @@ async fn many_writes_at_once_are_all_kept() {
         let (store, tenant, run) =
             (std::sync::Arc::clone(&opened.store), tenant.clone(), run.clone());
         async move {
-            store.begin_run(&tenant, &run.summary).await.unwrap();
-            assert!(store.begin_run(&tenant, &run.summary).await.is_err(), "an id is used once");
+            store.begin_run(&tenant, &run.summary, None).await.unwrap();
+            assert!(
+                store.begin_run(&tenant, &run.summary, None).await.is_err(),
+                "an id is used once"
+            );
             assert!(store.finish_run(&tenant, &ended(run, "x"), &[], None).await.unwrap());
         }
     };

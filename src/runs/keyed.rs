@@ -1,0 +1,263 @@
+//! Keyed requests: what was begun under a key is not begun again.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::live::Ticket;
+use super::spool::NewFile;
+use super::{Answer, Desk, NewCell, Order, RunError, Runs};
+use crate::domain::claim::{Claim, Key, Subject};
+use crate::domain::execution::{Cell, Execution, ExecutionStatus, FailureKind, Language};
+use crate::domain::id::{ExecutionId, RunId, Tenant};
+use crate::domain::run::{Run, RunKind, RunStatus};
+use crate::domain::session::{Session, SessionState};
+use crate::llm::LlmError;
+use crate::sessions::{NewSession, SessionError};
+use crate::store::StoreError;
+
+impl Runs {
+    /// Does the work once for its key: the same request again gets the stored answer. Work under a
+    /// key goes on when its caller is gone.
+    pub async fn answer_once(
+        &self,
+        tenant: &Tenant,
+        order: Order,
+        key: Key,
+    ) -> Result<Answer, RunError> {
+        self.desk.check(&order)?;
+        let claim = self.desk.claim(key, &fingerprint(&order));
+        if let Some(id) = self.desk.claimed_run(tenant, &claim).await? {
+            return self.desk.stored_answer(tenant, id, &order).await;
+        }
+        let again = Replay::of(&order);
+        let (desk, owner, kept) = (Arc::clone(&self.desk), tenant.clone(), claim.clone());
+        let cancel = self.admit()?;
+        let work = self.tracker.spawn(async move {
+            let mut ticket = Ticket::new(&owner, cancel, false);
+            ticket.claim = Some(kept);
+            let _registered = desk.live.register(&ticket);
+            desk.work(&ticket, order).await
+        });
+        match work.await.map_err(RunError::Panicked)? {
+            // another request with this key was quicker
+            Err(RunError::Store(StoreError::Claimed)) => {
+                match self.desk.claimed_run(tenant, &claim).await? {
+                    Some(id) => self.desk.replay(tenant, id, &again).await,
+                    None => Err(RunError::KeyInProgress),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// The run that a key stands for, if it was used before with the same request.
+    pub async fn keyed_run(
+        &self,
+        tenant: &Tenant,
+        order: &Order,
+        key: Key,
+    ) -> Result<Option<RunId>, RunError> {
+        let claim = self.desk.claim(key, &fingerprint(order));
+        self.desk.claimed_run(tenant, &claim).await
+    }
+
+    /// The claim that work under this key must write.
+    #[must_use]
+    pub fn claim(&self, order: &Order, key: Key) -> Claim {
+        self.desk.claim(key, &fingerprint(order))
+    }
+
+    /// Makes a session once for its key.
+    pub async fn create_session_once(
+        &self,
+        tenant: &Tenant,
+        new: NewSession,
+        key: Key,
+    ) -> Result<Session, RunError> {
+        self.desk.check_session(&new)?;
+        let claim = self.desk.claim(key, &session_fingerprint(&new));
+        if let Some(session) = self.desk.claimed_session(tenant, &claim).await? {
+            return Ok(session);
+        }
+        let (desk, owner, kept) = (Arc::clone(&self.desk), tenant.clone(), claim.clone());
+        let new = NewSession { claim: Some(kept), ..new };
+        let made = self.tracker.spawn(async move { Ok(desk.sessions.create(&owner, new).await?) });
+        match made.await.map_err(RunError::Panicked)? {
+            Err(RunError::Session(SessionError::Store(StoreError::Claimed))) => {
+                self.desk.claimed_session(tenant, &claim).await?.ok_or(RunError::KeyInProgress)
+            }
+            other => other,
+        }
+    }
+}
+
+/// What is needed of an order to answer it from what is stored.
+struct Replay {
+    code: String,
+    language: Language,
+}
+
+impl Replay {
+    fn of(order: &Order) -> Self {
+        let (code, language) = match order {
+            Order::Exec(_, cell) => (cell.code.clone(), cell.language),
+            Order::Execute(new) => (new.cell.code.clone(), new.cell.language),
+            Order::Interpret(_) => (String::new(), Language::Python),
+        };
+        Self { code, language }
+    }
+}
+
+impl Desk {
+    fn claim(&self, key: Key, fingerprint: &Value) -> Claim {
+        let mut hash = Sha256::new();
+        hash.update(self.store.secret());
+        hash.update(fingerprint.to_string());
+        let request_hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Claim { key, request_hash }
+    }
+
+    async fn claimed(&self, tenant: &Tenant, claim: &Claim) -> Result<Option<Subject>, RunError> {
+        match self.store.claimed(tenant, &claim.key).await? {
+            None => Ok(None),
+            Some(claimed) if claimed.request_hash == claim.request_hash => {
+                Ok(Some(claimed.subject))
+            }
+            Some(_) => Err(RunError::KeyReused),
+        }
+    }
+
+    async fn claimed_run(&self, tenant: &Tenant, claim: &Claim) -> Result<Option<RunId>, RunError> {
+        match self.claimed(tenant, claim).await? {
+            Some(Subject::Run(id)) => Ok(Some(id)),
+            Some(Subject::Session(_)) => Err(RunError::KeyReused),
+            None => Ok(None),
+        }
+    }
+
+    async fn claimed_session(
+        &self,
+        tenant: &Tenant,
+        claim: &Claim,
+    ) -> Result<Option<Session>, RunError> {
+        match self.claimed(tenant, claim).await? {
+            Some(Subject::Session(id)) => {
+                let session = self.sessions.get(tenant, id).await?;
+                match session.state {
+                    SessionState::Starting => Err(RunError::KeyInProgress),
+                    SessionState::Failed => Err(SessionError::gone(&session).into()),
+                    SessionState::Ready | SessionState::Busy | SessionState::Ended => {
+                        Ok(Some(session))
+                    }
+                }
+            }
+            Some(Subject::Run(_)) => Err(RunError::KeyReused),
+            None => Ok(None),
+        }
+    }
+
+    async fn stored_answer(
+        &self,
+        tenant: &Tenant,
+        id: RunId,
+        order: &Order,
+    ) -> Result<Answer, RunError> {
+        self.replay(tenant, id, &Replay::of(order)).await
+    }
+
+    /// The answer that a run was, or would have been, given.
+    async fn replay(&self, tenant: &Tenant, id: RunId, order: &Replay) -> Result<Answer, RunError> {
+        let run = self.store.run(tenant, id).await?.ok_or(RunError::NotFound(id))?;
+        if matches!(run.summary.status, RunStatus::Queued | RunStatus::Running) {
+            return Err(RunError::KeyInProgress);
+        }
+        if run.summary.kind != RunKind::Interpret {
+            return Ok(execution_of(&run, order).into());
+        }
+        let kind = run.summary.failure.as_ref().map(|failure| failure.kind);
+        if kind == Some(FailureKind::ModelUnavailable) {
+            return Err(RunError::ModelFailed { run_id: id, source: LlmError::FailedBefore });
+        }
+        Ok(run.into())
+    }
+}
+
+/// The execution of a run; one that never began, or whose end nobody saw, says so.
+fn execution_of(run: &Run, order: &Replay) -> Execution {
+    if let Some(result) = run.code_exec_results.first() {
+        return result.execution.clone();
+    }
+    let cell = Cell {
+        id: ExecutionId::from_uuid(run.summary.id.uuid()),
+        run_id: run.summary.id,
+        session_id: run.summary.session_id,
+        code: order.code.clone(),
+        language: order.language,
+        timeout: std::time::Duration::ZERO,
+        env: std::collections::BTreeMap::new(),
+        stdin: None,
+    };
+    let mut execution = Execution::of(&cell);
+    if run.summary.status != RunStatus::Unknown {
+        execution.status = ExecutionStatus::Error;
+    }
+    execution.state_lost = run.summary.status == RunStatus::Unknown;
+    execution.error.clone_from(&run.summary.error);
+    execution.failure.clone_from(&run.summary.failure);
+    execution.text = execution.display_text();
+    execution
+}
+
+/// Everything that makes a request what it is.
+fn fingerprint(order: &Order) -> Value {
+    match order {
+        Order::Exec(id, cell) => json!(["exec", id, cell_fingerprint(cell)]),
+        Order::Execute(new) => json!([
+            "execute",
+            cell_fingerprint(&new.cell),
+            session_fingerprint(&new.session),
+            files_fingerprint(&new.files),
+            new.include_content,
+        ]),
+        Order::Interpret(new) => json!([
+            "interpret",
+            new.message,
+            files_fingerprint(&new.files),
+            new.session_id,
+            session_fingerprint(&new.session),
+            new.env,
+            new.model,
+            new.instructions,
+            new.max_turns,
+            new.timeout.map(|timeout| timeout.as_secs_f64()),
+            new.include_content,
+            new.metadata,
+        ]),
+    }
+}
+
+fn cell_fingerprint(cell: &NewCell) -> Value {
+    let timeout = cell.timeout.map(|timeout| timeout.as_secs_f64());
+    let shell = cell.language == Language::Shell;
+    json!([cell.code, shell, timeout, cell.env, cell.stdin, cell.keep_files])
+}
+
+fn session_fingerprint(new: &NewSession) -> Value {
+    let seconds =
+        |duration: Option<std::time::Duration>| duration.map(|duration| duration.as_secs_f64());
+    json!([
+        new.provider,
+        new.packages,
+        new.env,
+        new.limits,
+        seconds(new.lifetime),
+        seconds(new.idle),
+        new.metadata
+    ])
+}
+
+fn files_fingerprint(files: &[NewFile]) -> Value {
+    files.iter().map(|file| json!([file.path.as_str(), file.content.sha256()])).collect()
+}
