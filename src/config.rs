@@ -162,6 +162,15 @@ pub struct LimitSettings {
     /// Largest JSON body, in bytes
     #[arg(long, env = "INTERPRETERD_BODY_BYTES", default_value_t = 16 << 20)]
     pub body_bytes: u64,
+    /// Bytes of JSON bodies that are read at once, all callers together
+    #[arg(long, env = "INTERPRETERD_BODIES_BYTES", default_value_t = 256 << 20)]
+    pub bodies_bytes: u64,
+    /// Connections at once; more wait until one ends
+    #[arg(long, env = "INTERPRETERD_MAX_CONNECTIONS", default_value_t = 1024)]
+    pub max_connections: u32,
+    /// Time for the head of a request, and for the next one to come on a kept connection, in seconds
+    #[arg(long, env = "INTERPRETERD_HEAD_SECONDS", default_value = "30", value_parser = seconds)]
+    pub head_seconds: Duration,
     /// Largest file, in bytes
     #[arg(long, env = "INTERPRETERD_FILE_BYTES", default_value_t = 512 << 20)]
     pub file_bytes: u64,
@@ -245,6 +254,9 @@ pub struct LocalSettings {
     /// Room for a session's files, temporary ones included, in bytes; held in memory
     #[arg(long, env = "INTERPRETERD_LOCAL_DISK_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub local_disk_bytes: u64,
+    /// Memory of the host that uploads leave free, in bytes
+    #[arg(long, env = "INTERPRETERD_LOCAL_RESERVE_BYTES", default_value_t = 256 << 20)]
+    pub local_reserve_bytes: u64,
     /// Files and folders that a session may hold
     #[arg(long, env = "INTERPRETERD_LOCAL_INODES", default_value_t = 65_536)]
     pub local_inodes: u64,

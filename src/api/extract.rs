@@ -1,5 +1,6 @@
 //! What comes in, with problems instead of axum's plain-text rejections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -9,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::ApiState;
 use super::problem::Problem;
@@ -42,6 +44,7 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Json<T> {
         if !is_json(request.headers()) {
             return Err(media_type("application/json"));
         }
+        let _room = room(request.headers(), state).await?;
         let body =
             within(state.limits.transfer_seconds, Bytes::from_request(request, state)).await?;
         json(&body.map_err(|rejection| unread(&rejection))?).map(Self)
@@ -101,6 +104,28 @@ pub(super) fn essence(headers: &HeaderMap) -> Option<String> {
 pub(super) fn media_type(wanted: &str) -> Problem {
     let detail = format!("the Content-Type must be {wanted}");
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
+}
+
+/// Room for a body among those that are read now: as much as it says, or may have.
+pub(super) async fn room(
+    headers: &HeaderMap,
+    state: &ApiState,
+) -> Result<OwnedSemaphorePermit, Problem> {
+    let most = state.limits.body_bytes;
+    let length =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let length = length.unwrap_or(most).clamp(1, most);
+    let all = ApiState::body_places(state.limits.bodies_bytes);
+    let places = ApiState::body_places(length).min(all);
+    let places =
+        Arc::clone(&state.bodies).acquire_many_owned(u32::try_from(places).unwrap_or(u32::MAX));
+    match tokio::time::timeout(state.limits.transfer_seconds, places).await {
+        Ok(Ok(places)) => Ok(places),
+        Ok(Err(_)) | Err(_) => {
+            let detail = "too many large bodies are read at once; try again later";
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_bodies", detail))
+        }
+    }
 }
 
 /// Gives up on a body that does not come.

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::ApiState;
 use super::execute::{FileRequest, Include};
-use super::extract::{Query, Tenant, is_json, json, within};
+use super::extract::{Query, Tenant, is_json, json, room, within};
 use super::multipart::{Form, FormPart, broken, too_large};
 use super::problem::{Bodied, Guarded, InSession, Making, Problem};
 use super::respond::{Ways, respond};
@@ -94,6 +94,7 @@ impl FromRequest<ApiState> for Question {
 }
 
 async fn from_json(request: Request, state: &ApiState) -> Result<Question, Problem> {
+    let _room = room(request.headers(), state).await?;
     let most = usize::try_from(state.limits.body_bytes).unwrap_or(usize::MAX);
     let body = axum::body::to_bytes(request.into_body(), most);
     let body = within(state.limits.transfer_seconds, body).await?;

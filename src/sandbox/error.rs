@@ -50,6 +50,9 @@ pub enum SandboxError {
     /// The sandbox has no room for the file.
     #[error("the sandbox has no room for the file")]
     Full,
+    /// The host has not enough free memory for the file.
+    #[error("the host has no memory for the file now")]
+    NoMemory,
     /// The caller's content broke off; nothing was written.
     #[error("the content broke off before its end; nothing was written")]
     ContentCut(#[source] io::Error),
@@ -73,6 +76,7 @@ impl Coded for SandboxError {
             Self::NoSuchPart(_) => Class::Range.named("range_not_satisfiable"),
             Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
             Self::Full => Class::TooLarge.named("sandbox_full"),
+            Self::NoMemory => Class::Unavailable.named("no_memory"),
             Self::ContentCut(_) => Class::Malformed.named("content_cut"),
             Self::Io(_) => Class::Internal.named("file_failed"),
         }

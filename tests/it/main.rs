@@ -18,5 +18,6 @@ mod problems;
 mod readme;
 mod runs;
 mod sessions;
+mod slow;
 mod streams;
 mod support;

@@ -193,6 +193,13 @@ impl Workshop {
         Ok(zygote)
     }
 
+    /// Files lie in memory: an upload must leave the host its reserve.
+    fn admit(&self, bytes: u64) -> Result<(), SandboxError> {
+        let available = available_memory().unwrap_or(u64::MAX);
+        let needed = bytes.saturating_add(self.settings.local_reserve_bytes);
+        if available < needed { Err(SandboxError::NoMemory) } else { Ok(()) }
+    }
+
     fn spawn_request(&self, limits: &Limits, env: &BTreeMap<String, String>) -> SpawnRequest {
         let settings = &self.settings;
         let disk_bytes = limits.disk_bytes.unwrap_or(settings.local_disk_bytes);
@@ -216,6 +223,14 @@ impl Workshop {
             environ,
         }
     }
+}
+
+/// What the kernel says can be had without swapping, in bytes.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 fn passed_on() -> BTreeMap<String, String> {

@@ -23,6 +23,8 @@ use crate::domain::limits::Limits;
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxRecord, SandboxSpec};
 
 const READ_BYTES: usize = 256 * 1024;
+/// Memory is asked for in pieces of this size.
+const ADMITTED_BYTES: u64 = 8 << 20;
 
 pub(super) struct LocalSandbox {
     id: String,
@@ -212,12 +214,16 @@ impl Sandbox for LocalSandbox {
     ) -> Result<FileEntry, SandboxError> {
         let room = self.room();
         let mut upload = room.files.upload()?;
-        let mut written = 0;
+        let (mut written, mut admitted) = (0, 0);
         while let Some(piece) = content.next().await {
             let piece = piece.map_err(SandboxError::ContentCut)?;
             written += piece.len() as u64;
             if written > max_bytes {
                 return Err(SandboxError::FileTooLarge(max_bytes));
+            }
+            if written >= admitted {
+                admitted = written + ADMITTED_BYTES;
+                self.workshop.admit(ADMITTED_BYTES)?;
             }
             // a page of tmpfs at a time: memory, never a disk that could hold this thread up
             upload.file.write_all(&piece).map_err(write_error)?;

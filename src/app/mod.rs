@@ -1,14 +1,18 @@
 //! Opens what the settings name, serves until told to stop, and drains.
 
+mod check;
+mod serve;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+
+pub use check::check;
 
 use crate::access::{Access, AccessError};
 use crate::api::{self, ApiState};
@@ -78,81 +82,6 @@ pub fn serve(settings: &Settings) -> Result<(), AppError> {
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
         run(settings, access, listener).await
     })
-}
-
-/// Says what works here, what is missing and what to do. True when `serve` would start.
-///
-/// # Errors
-/// [`AppError`] when not even that can be found out.
-pub fn check(settings: &Settings) -> Result<bool, AppError> {
-    telemetry::start(settings.server.log_format, "error")?;
-    let mut report = Report { good: true };
-    report.line("keys and address", admit(settings).map(|_| settings.server.listen.to_string()));
-    let data_dir = &settings.server.data_dir;
-    let user = give_up_root(settings.server.user, data_dir).map_err(AppError::from);
-    report.line("user and data folder", user.map(|()| data_dir.display().to_string()));
-    runtime()?.block_on(async {
-        let opened = store::connect::open(data_dir).await;
-        let closed = match opened {
-            Ok(opened) => {
-                opened.store.close().await;
-                Ok("opens".to_owned())
-            }
-            Err(error) => Err(error.into()),
-        };
-        report.line("store", closed);
-        let models = Models::connect(&settings.model).map_err(AppError::from);
-        report.line("model", models.map(|models| describe(&models)));
-        let default = &settings.server.default_provider;
-        for (name, provider) in
-            connect::providers(&settings.local, &settings.guest, &settings.limits)
-        {
-            let found = provider.check().await;
-            provider.close().await;
-            let isolation = |level: &crate::domain::provider::Isolation| {
-                format!(
-                    "{}, own /proc: {}, Landlock ABI {}, memory held by {}, as user {}",
-                    level.level, level.own_proc, level.landlock_abi, level.memory_limit, level.uid
-                )
-            };
-            let found = found.map_err(AppError::from).map(|found| {
-                let python = found.python.unwrap_or_default();
-                format!(
-                    "Python {python}, {}",
-                    found.isolation.as_ref().map(isolation).unwrap_or_default()
-                )
-            });
-            let good = report.good;
-            report.line(&format!("provider {name}"), found);
-            // a provider that is not the default one may be out of order
-            report.good |= good && name != *default;
-        }
-    });
-    println!("{}", if report.good { "serve would start" } else { "serve would not start" });
-    Ok(report.good)
-}
-
-struct Report {
-    good: bool,
-}
-
-impl Report {
-    fn line(&mut self, what: &str, found: Result<String, AppError>) {
-        match found {
-            Ok(text) => println!("ok       {what}: {text}"),
-            Err(error) => {
-                self.good = false;
-                println!("missing  {what}: {}", chain(&error));
-            }
-        }
-    }
-}
-
-fn describe(models: &Models) -> String {
-    match models.list().first() {
-        Some(model) => format!("{} ({})", model.name, model.protocol),
-        None => format!("none, so interpret answers 501 ({})", LlmError::NotConfigured),
-    }
 }
 
 /// An error with its causes, for people.
@@ -226,13 +155,19 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
         sessions: Arc::clone(&sessions),
         access: Arc::new(access),
         limits: Arc::new(settings.limits.clone()),
+        bodies: Arc::new(Semaphore::new(ApiState::body_places(settings.limits.bodies_bytes))),
         readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
         allowed_hosts: settings.server.allowed_hosts.clone().into(),
     };
     let reaping = stop.clone();
     let reaper = tokio::spawn(async move { sessions.reap(reaping).await });
     let address = listener.local_addr()?;
-    let answering = tokio::spawn(answer(listener, state, stop.clone()));
+    let bounds = serve::Bounds {
+        connections: settings.limits.max_connections as usize,
+        head: settings.limits.head_seconds,
+        write: settings.limits.transfer_seconds,
+    };
+    let answering = tokio::spawn(serve::serve(listener, api::router(state), bounds, stop.clone()));
     println!("interpreterd answers on http://{address}");
     stop.cancelled().await;
     tracing::info!("stopping");
@@ -241,20 +176,6 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
     let _ = reaper.await;
     drop(opened.lock);
     Ok(())
-}
-
-async fn answer(listener: TcpListener, state: ApiState, stop: CancellationToken) {
-    let listener = listener.tap_io(|connection| {
-        if let Err(error) = connection.set_nodelay(true) {
-            tracing::debug!(%error, "a connection keeps its delay");
-        }
-    });
-    let served = axum::serve(listener, api::router(state))
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "serving ended");
-    }
 }
 
 /// Ends what an earlier start left open, and removes files that no run speaks of.

@@ -1,0 +1,86 @@
+//! Says what works on this machine, what is missing and what to do.
+
+use super::{AppError, admit, chain, runtime};
+use crate::config::Settings;
+use crate::domain::provider::Isolation;
+use crate::llm::LlmError;
+use crate::llm::connect::Models;
+use crate::sandbox::connect;
+use crate::sandbox::local::user::give_up_root;
+use crate::store;
+use crate::telemetry;
+
+/// Says what works here, what is missing and what to do. True when `serve` would start.
+///
+/// # Errors
+/// [`AppError`] when not even that can be found out.
+pub fn check(settings: &Settings) -> Result<bool, AppError> {
+    telemetry::start(settings.server.log_format, "error")?;
+    let mut report = Report { good: true };
+    report.line("keys and address", admit(settings).map(|_| settings.server.listen.to_string()));
+    let data_dir = &settings.server.data_dir;
+    let user = give_up_root(settings.server.user, data_dir).map_err(AppError::from);
+    report.line("user and data folder", user.map(|()| data_dir.display().to_string()));
+    runtime()?.block_on(async {
+        let opened = store::connect::open(data_dir).await;
+        let closed = match opened {
+            Ok(opened) => {
+                opened.store.close().await;
+                Ok("opens".to_owned())
+            }
+            Err(error) => Err(error.into()),
+        };
+        report.line("store", closed);
+        let models = Models::connect(&settings.model).map_err(AppError::from);
+        report.line("model", models.map(|models| describe(&models)));
+        let default = &settings.server.default_provider;
+        for (name, provider) in
+            connect::providers(&settings.local, &settings.guest, &settings.limits)
+        {
+            let found = provider.check().await;
+            provider.close().await;
+            let isolation = |level: &Isolation| {
+                format!(
+                    "{}, own /proc: {}, Landlock ABI {}, memory held by {}, as user {}",
+                    level.level, level.own_proc, level.landlock_abi, level.memory_limit, level.uid
+                )
+            };
+            let found = found.map_err(AppError::from).map(|found| {
+                let python = found.python.unwrap_or_default();
+                format!(
+                    "Python {python}, {}",
+                    found.isolation.as_ref().map(isolation).unwrap_or_default()
+                )
+            });
+            let good = report.good;
+            report.line(&format!("provider {name}"), found);
+            // a provider that is not the default one may be out of order
+            report.good |= good && name != *default;
+        }
+    });
+    println!("{}", if report.good { "serve would start" } else { "serve would not start" });
+    Ok(report.good)
+}
+
+struct Report {
+    good: bool,
+}
+
+impl Report {
+    fn line(&mut self, what: &str, found: Result<String, AppError>) {
+        match found {
+            Ok(text) => println!("ok       {what}: {text}"),
+            Err(error) => {
+                self.good = false;
+                println!("missing  {what}: {}", chain(&error));
+            }
+        }
+    }
+}
+
+fn describe(models: &Models) -> String {
+    match models.list().first() {
+        Some(model) => format!("{} ({})", model.name, model.protocol),
+        None => format!("none, so interpret answers 501 ({})", LlmError::NotConfigured),
+    }
+}
