@@ -162,6 +162,9 @@ pub struct LimitSettings {
     /// Largest JSON body, in bytes
     #[arg(long, env = "INTERPRETERD_BODY_BYTES", default_value_t = 16 << 20)]
     pub body_bytes: u64,
+    /// How long runs, ended sessions and files are kept, in seconds
+    #[arg(long, env = "INTERPRETERD_RETENTION_SECONDS", default_value = "2592000", value_parser = seconds)]
+    pub retention_seconds: Duration,
     /// Bytes of JSON bodies that are read at once, all callers together
     #[arg(long, env = "INTERPRETERD_BODIES_BYTES", default_value_t = 256 << 20)]
     pub bodies_bytes: u64,

@@ -10,7 +10,8 @@ create table session (
     owner blob not null,
     epoch integer not null,
     state text not null,
-    body text not null
+    body text not null,
+    ended_at integer
 ) strict;
 
 create index session_by_tenant on session (tenant, session_id);

@@ -20,9 +20,10 @@ use crate::config::Settings;
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::runs::Runs;
+use crate::runs::journal::Journal;
 use crate::sandbox::local::user::{UserError, give_up_root};
 use crate::sandbox::{SandboxError, connect};
-use crate::sessions::Sessions;
+use crate::sessions::{RecoveredSessions, SessionError, Sessions};
 use crate::store::{self, StoreError};
 use crate::telemetry;
 
@@ -60,6 +61,9 @@ pub enum AppError {
     /// The default provider does not work.
     #[error("the default provider does not work; `interpreterd check` says more")]
     Provider(#[from] SandboxError),
+    /// Sessions of an earlier start cannot be taken up.
+    #[error("sessions of an earlier start cannot be taken up")]
+    Recover(#[from] SessionError),
     /// The address cannot be listened on.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
@@ -134,7 +138,8 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
     let opened = store::connect::open(data_dir).await?;
     let spool_dir = data_dir.join("spool");
     std::fs::create_dir_all(&spool_dir)?;
-    recover(&opened).await?;
+    let journal = Journal::open(data_dir.join("journal"))?;
+    recover(&opened, &journal).await?;
     let sessions = Arc::new(Sessions::new(
         connect::providers(&settings.local, &settings.guest, &settings.limits),
         settings.server.default_provider.clone(),
@@ -142,13 +147,23 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
         settings.limits.clone(),
     ));
     sessions.check().await?;
+    let found = sessions.recover().await?;
+    if found != RecoveredSessions::default() {
+        tracing::warn!(
+            kept = found.kept,
+            lost = found.lost,
+            reaped = found.reaped,
+            "took up sessions of an earlier start"
+        );
+    }
     let runs = Runs::new(
         Arc::clone(&sessions),
-        opened.store,
+        Arc::clone(&opened.store),
         opened.blobs,
         Models::connect(&settings.model)?,
         settings.limits.clone(),
         spool_dir,
+        journal.clone(),
     );
     let state = ApiState {
         runs: runs.clone(),
@@ -159,8 +174,20 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
         readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
         allowed_hosts: settings.server.allowed_hosts.clone().into(),
     };
-    let reaping = stop.clone();
-    let reaper = tokio::spawn(async move { sessions.reap(reaping).await });
+    let duties = [
+        tokio::spawn({
+            let stop = stop.clone();
+            async move { sessions.reap(stop).await }
+        }),
+        tokio::spawn({
+            let (runs, stop) = (runs.clone(), stop.clone());
+            async move { runs.forget(stop).await }
+        }),
+        tokio::spawn({
+            let (store, stop) = (Arc::clone(&opened.store), stop.clone());
+            async move { journal.keep_up(store, stop).await }
+        }),
+    ];
     let address = listener.local_addr()?;
     let bounds = serve::Bounds {
         connections: settings.limits.max_connections as usize,
@@ -173,22 +200,18 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
     tracing::info!("stopping");
     runs.close(settings.server.shutdown_grace_seconds).await;
     let _ = tokio::time::timeout(LAST_ANSWERS, answering).await;
-    let _ = reaper.await;
+    futures::future::join_all(duties).await;
     drop(opened.lock);
     Ok(())
 }
 
 /// Ends what an earlier start left open, and removes files that no run speaks of.
-async fn recover(opened: &store::connect::Opened) -> Result<(), StoreError> {
-    let recovered = opened.store.recover().await?;
-    let swept = opened.blobs.sweep(opened.store.blobs_in_use().await?).await?;
-    if recovered.runs + recovered.sessions + swept > 0 {
-        tracing::warn!(
-            runs = recovered.runs,
-            sessions = recovered.sessions,
-            blobs = swept,
-            "ended what an earlier start left open"
-        );
+async fn recover(opened: &store::connect::Opened, journal: &Journal) -> Result<(), StoreError> {
+    let journaled = journal.replay(opened.store.as_ref()).await?;
+    let runs = opened.store.recover_runs().await?;
+    let blobs = opened.blobs.sweep(opened.store.blobs_in_use().await?).await?;
+    if journaled + runs + blobs > 0 {
+        tracing::warn!(journaled, runs, blobs, "ended what an earlier start left open");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 pub mod claim;
 pub mod coded;
+pub mod crash;
 pub mod event;
 pub mod execution;
 pub mod file;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::KeptFiles;
 use super::{Desk, RunError};
 use crate::domain::coded::{Class, Coded};
+use crate::domain::crash;
 use crate::domain::file::{FilePath, OutputFile, Part};
 use crate::domain::id::{RunId, Tenant};
 use crate::sandbox::{Sandbox, SandboxError};
@@ -57,6 +58,7 @@ impl Desk {
                 }
             }
         }
+        crash::point("files.kept");
         kept
     }
 

@@ -5,6 +5,7 @@ pub mod events;
 mod exec;
 mod execute;
 mod interpret;
+pub mod journal;
 mod kept;
 mod keyed;
 mod live;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use time::OffsetDateTime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -29,10 +31,12 @@ pub use execute::NewExecute;
 pub use interpret::NewInterpret;
 pub use order::{Answer, Order};
 
+use journal::Journal;
 use live::{LiveRuns, Ticket};
 
 use crate::config::LimitSettings;
 use crate::domain::claim::Claim;
+use crate::domain::crash;
 use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
@@ -69,6 +73,7 @@ struct Desk {
     models: Models,
     limits: LimitSettings,
     spool_dir: PathBuf,
+    journal: Journal,
     live: LiveRuns,
 }
 
@@ -82,6 +87,7 @@ impl Runs {
         models: Models,
         limits: LimitSettings,
         spool_dir: PathBuf,
+        journal: Journal,
     ) -> Self {
         Self {
             desk: Arc::new(Desk {
@@ -91,6 +97,7 @@ impl Runs {
                 models,
                 limits,
                 spool_dir,
+                journal,
                 live: LiveRuns::default(),
             }),
             tracker: TaskTracker::new(),
@@ -180,6 +187,7 @@ impl Runs {
         let mut ticket = Ticket::new(tenant, cancel, true);
         let summary = self.desk.queued(&mut ticket, &order).await?;
         self.desk.store.begin_run(tenant, &summary, claim.as_ref()).await?;
+        crash::point("run.queued");
         ticket.queued = Some(summary.clone());
         let desk = Arc::clone(&self.desk);
         self.tracker.spawn(async move {
@@ -256,6 +264,25 @@ impl Runs {
             return Err(RunError::ShuttingDown);
         }
         Ok(self.desk.store.check().await?)
+    }
+
+    /// Forgets what has been over for longer than it is kept, again and again until told to stop.
+    pub async fn forget(&self, stop: CancellationToken) {
+        let kept = self.desk.limits.retention_seconds;
+        let pause = (kept / 2).clamp(Duration::from_millis(100), Duration::from_secs(3600));
+        loop {
+            match self.desk.store.expire(OffsetDateTime::now_utc() - kept).await {
+                Ok(blobs) => self.desk.blobs.remove(blobs).await,
+                Err(error) => tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "what is over was not forgotten"
+                ),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
     }
 
     /// Refuses new work from now on.

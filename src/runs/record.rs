@@ -6,13 +6,14 @@ use time::OffsetDateTime;
 
 use super::live::Ticket;
 use super::{Desk, RunError, events};
+use crate::domain::crash;
 use crate::domain::event::Event;
 use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind};
 use crate::domain::file::OutputFile;
 use crate::domain::id::SessionId;
 use crate::domain::run::{CodeExecResult, ResultPart, Run, RunKind, RunStatus, RunSummary, Usage};
 use crate::domain::session::Session;
-use crate::store::StoredFile;
+use crate::store::{Finish, StoredFile};
 
 /// The files of a run: as callers see them, and where their contents are.
 #[derive(Debug, Default)]
@@ -35,6 +36,7 @@ impl Desk {
         } else if !self.store.start_run(&ticket.tenant, &run).await? {
             return Err(RunError::CallerGone); // it was ended while it waited
         }
+        crash::point("run.begun");
         ticket.sink().send(Event::Started(Box::new(run.clone())));
         Ok(run)
     }
@@ -46,10 +48,15 @@ impl Desk {
         let started = run.summary.started_at.unwrap_or(run.summary.created_at);
         run.summary.duration_ms = Some((now - started).as_seconds_f64() * 1000.0);
         let events = ticket.loud.then(|| events::written(&ticket.log));
-        let written = self.store.finish_run(&ticket.tenant, run, kept, events).await;
-        if let Err(error) = written {
-            tracing::error!(run.id = %run.summary.id, error = &error as &dyn std::error::Error, "a run's end was not written");
+        let finish = Finish { run, files: kept, events, epoch: self.store.epoch() };
+        crash::point("cell.done");
+        if let Err(error) = self.store.finish_run(&ticket.tenant, &finish).await {
+            tracing::error!(run.id = %run.summary.id, error = &error as &dyn std::error::Error, "a run's end goes to the journal");
+            if let Err(error) = self.journal.keep(&ticket.tenant, &finish) {
+                tracing::error!(run.id = %run.summary.id, %error, "a run's end is lost");
+            }
         }
+        crash::point("run.finished");
     }
 
     /// Writes down that a run's code was never handed over.

@@ -89,13 +89,15 @@ pub trait SandboxProvider: Send + Sync {
     async fn create(&self, spec: &SandboxSpec)
     -> Result<std::sync::Arc<dyn Sandbox>, SandboxError>;
 
-    /// Finds a sandbox again, or None when it is gone.
+    /// Finds a sandbox again, fit for its next cell, or None when it is gone. What was lost with the
+    /// time between is said by that cell.
     async fn attach(
         &self,
         record: &SandboxRecord,
     ) -> Result<Option<std::sync::Arc<dyn Sandbox>>, SandboxError>;
 
-    /// The sandboxes that there are, to end those that nobody owns.
+    /// The sandboxes that this deployment has made and that are still there, to end those that
+    /// nobody owns.
     async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError>;
 
     /// Whether a sandbox can be made, and what it would be like.

@@ -4,6 +4,7 @@ mod error;
 mod files;
 pub mod lease;
 pub mod reaper;
+mod recovery;
 mod slot;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,10 +17,12 @@ use tokio::time::Instant;
 
 pub use error::SessionError;
 use lease::Lease;
+pub use recovery::RecoveredSessions;
 use slot::{Ended, Slot};
 
 use crate::config::LimitSettings;
 use crate::domain::claim::Claim;
+use crate::domain::crash;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::limits::LimitsRequest;
 use crate::domain::list::Page;
@@ -179,6 +182,7 @@ impl Sessions {
             self.forget(spec.session_id);
             return Err(error.into());
         }
+        crash::point("session.inserted");
         let limit = self.limits.create_seconds;
         let made = match tokio::time::timeout(limit, entry.provider.create(spec)).await {
             Ok(made) => made,
@@ -186,6 +190,7 @@ impl Sessions {
         };
         match made {
             Ok(sandbox) => {
+                crash::point("session.made");
                 if !slot.furnish(&sandbox) {
                     sandbox.terminate().await; // deleted while it was being made
                     return Err(slot.gone());

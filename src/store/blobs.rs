@@ -98,6 +98,15 @@ impl Blobs {
         found.bytes().await.map_err(StoreError::Blob)
     }
 
+    /// Removes blobs; one that is gone already is no fault.
+    pub async fn remove(&self, blobs: Vec<String>) {
+        for blob in blobs {
+            if let Err(error) = self.0.delete(&Path::from(blob.as_str())).await {
+                tracing::debug!(%error, "a blob was not removed");
+            }
+        }
+    }
+
     /// Removes the blobs that nothing speaks of and says how many. Only while nothing is written.
     pub async fn sweep(&self, in_use: Vec<String>) -> Result<usize, StoreError> {
         let in_use: HashSet<String> = in_use.into_iter().collect();

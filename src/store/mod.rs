@@ -11,6 +11,8 @@ mod writer;
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use error::StoreError;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 
 use crate::domain::claim::{Claim, Claimed, Key};
 use crate::domain::id::{RunId, SessionId, Tenant};
@@ -57,15 +59,11 @@ pub trait Store: Send + Sync {
     /// Writes down that a queued run begins. False when it has been ended meanwhile.
     async fn start_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<bool, StoreError>;
 
-    /// Writes down how a run ended, with its files and the events that were kept of it. False when
-    /// it had ended before: the first end stays.
-    async fn finish_run(
-        &self,
-        tenant: &Tenant,
-        run: &Run,
-        files: &[StoredFile],
-        events: Option<Vec<u8>>,
-    ) -> Result<bool, StoreError>;
+    /// Which start of this replica this is, in rows that it writes.
+    fn epoch(&self) -> i64;
+
+    /// Writes down how a run ended. False when it had ended before: the first end stays.
+    async fn finish_run(&self, tenant: &Tenant, finish: &Finish<'_>) -> Result<bool, StoreError>;
 
     /// The events that were kept of a run.
     async fn events(&self, tenant: &Tenant, id: RunId) -> Result<Option<Bytes>, StoreError>;
@@ -89,9 +87,19 @@ pub trait Store: Send + Sync {
         path: &str,
     ) -> Result<Option<StoredFile>, StoreError>;
 
-    /// Ends what an earlier start of this replica left open: running runs as unknown, queued ones
-    /// as an error that is safe to retry, sessions as lost.
-    async fn recover(&self) -> Result<Recovered, StoreError>;
+    /// Ends the runs that an earlier start of this replica left open: running ones as unknown, queued
+    /// ones as an error that is safe to retry. Says how many.
+    async fn recover_runs(&self) -> Result<usize, StoreError>;
+
+    /// The sessions that an earlier start of this replica left open.
+    async fn open_sessions(&self) -> Result<Vec<(Tenant, Session)>, StoreError>;
+
+    /// Writes down that a session of an earlier start is this one's now.
+    async fn adopt_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError>;
+
+    /// Forgets runs and sessions that ended before this time, and keys whose time is over. Gives
+    /// the blobs that nothing speaks of any more.
+    async fn expire(&self, before: OffsetDateTime) -> Result<Vec<String>, StoreError>;
 
     /// The blobs that rows speak of.
     async fn blobs_in_use(&self) -> Result<Vec<String>, StoreError>;
@@ -104,7 +112,7 @@ pub trait Store: Send + Sync {
 }
 
 /// A run's file and the blob that holds its content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredFile {
     /// Relative to the files folder.
     pub path: String,
@@ -118,11 +126,14 @@ pub struct StoredFile {
     pub sha256: String,
 }
 
-/// What was found open at start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recovered {
-    /// Runs that have been ended.
-    pub runs: usize,
-    /// Sessions that have been ended.
-    pub sessions: usize,
+/// How a run ended.
+pub struct Finish<'a> {
+    /// The run whole.
+    pub run: &'a Run,
+    /// The files that it made.
+    pub files: &'a [StoredFile],
+    /// The events that are kept of it.
+    pub events: Option<Vec<u8>>,
+    /// The start of the replica that began it.
+    pub epoch: i64,
 }

@@ -39,6 +39,7 @@ pub(super) struct SessionRow {
     pub(super) tenant: String,
     pub(super) state: &'static str,
     pub(super) body: String,
+    pub(super) ended_at: Option<i64>,
 }
 
 /// A run at its begin.
@@ -131,6 +132,7 @@ impl SessionRow {
                 SessionState::Failed => "failed",
             },
             body: json(session)?,
+            ended_at: session.ended_at.map(microseconds),
         })
     }
 }

@@ -30,7 +30,7 @@ pub(super) const INSERT_SESSION: &str = "
 insert into session (session_id, tenant, owner, epoch, state, body) values ($1, $2, $3, $4, $5, $6)";
 
 pub(super) const UPDATE_SESSION: &str = "
-update session set state = $3, body = $4
+update session set state = $3, body = $4, ended_at = $5
 where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
 
 pub(super) const SELECT_SESSION: &str = "
@@ -90,6 +90,30 @@ values ($1, $2, $3, $4, $5, $6, $7)";
 pub(super) const SELECT_OUTPUT_FILE: &str = "
 select path, blob, size_bytes, mime, sha256 from output_file
 where run_id = $1 and tenant = $2 and path = $3";
+
+pub(super) const ADOPT_SESSION: &str = "
+update session set owner = $3, epoch = $4, state = $5, body = $6
+where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
+
+pub(super) const SELECT_EXPIRED_BLOBS: &str = "
+select f.blob from output_file f join run r on r.run_id = f.run_id
+where r.created_at < $1 and r.status not in ('queued', 'running')
+union select detail_blob from run
+where created_at < $1 and status not in ('queued', 'running') and detail_blob is not null
+union select events_blob from run
+where created_at < $1 and status not in ('queued', 'running') and events_blob is not null";
+
+pub(super) const DELETE_EXPIRED_FILES: &str = "
+delete from output_file where run_id in
+(select run_id from run where created_at < $1 and status not in ('queued', 'running'))";
+
+pub(super) const DELETE_EXPIRED_RUNS: &str = "
+delete from run where created_at < $1 and status not in ('queued', 'running')";
+
+pub(super) const DELETE_EXPIRED_SESSIONS: &str = "
+delete from session where ended_at < $1 and state in ('ended', 'failed')";
+
+pub(super) const DELETE_EXPIRED_KEYS: &str = "delete from idempotency where created_at < $1";
 
 pub(super) const SELECT_BLOBS: &str = "
 select blob from output_file

@@ -19,13 +19,13 @@ use super::row::{
     from_json, json, microseconds,
 };
 use super::writer::{KEY_MICROSECONDS, Owner, Write, Writer};
-use super::{Recovered, Store, StoreError, StoredFile, sql};
+use super::{Finish, Store, StoreError, StoredFile, sql};
 use crate::domain::claim::{Claim, Claimed, Key, Subject};
 use crate::domain::execution::{Failure, FailureKind};
 use crate::domain::id::{ReplicaId, RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::run::{Run, RunStatus, RunSummary};
-use crate::domain::session::{EndReason, Session, SessionState};
+use crate::domain::session::Session;
 
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
 const READERS: u32 = 4;
@@ -247,24 +247,23 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    async fn finish_run(
-        &self,
-        tenant: &Tenant,
-        run: &Run,
-        files: &[StoredFile],
-        events: Option<Vec<u8>>,
-    ) -> Result<bool, StoreError> {
+    fn epoch(&self) -> i64 {
+        self.owner.epoch
+    }
+
+    async fn finish_run(&self, tenant: &Tenant, finish: &Finish<'_>) -> Result<bool, StoreError> {
+        let run = finish.run;
         let detail = RunDetail::of(run)?;
         let (detail, detail_blob) = if detail.len() > MAX_ROW_BYTES {
             (None, Some(self.blobs.write_whole(detail.into()).await?))
         } else {
             (Some(detail), None)
         };
-        let events_blob = match events.filter(|events| !events.is_empty()) {
-            Some(events) => Some(self.blobs.write_whole(events.into()).await?),
+        let events_blob = match finish.events.as_ref().filter(|events| !events.is_empty()) {
+            Some(events) => Some(self.blobs.write_whole(Bytes::copy_from_slice(events)).await?),
             None => None,
         };
-        let finish = FinishRow {
+        let row = FinishRow {
             run_id: run.summary.id.uuid(),
             tenant: tenant.name().to_owned(),
             status: run.summary.status.word(),
@@ -272,9 +271,9 @@ impl Store for SqliteStore {
             detail,
             detail_blob,
             events_blob,
-            files: files.to_vec(),
+            files: finish.files.to_vec(),
         };
-        let write = Write::FinishRun(Box::new(finish), self.owner.epoch);
+        let write = Write::FinishRun(Box::new(row), finish.epoch);
         Ok(self.writer.write(write).await? > 0)
     }
 
@@ -344,7 +343,7 @@ impl Store for SqliteStore {
         Ok(row.map(Into::into))
     }
 
-    async fn recover(&self) -> Result<Recovered, StoreError> {
+    async fn recover_runs(&self) -> Result<usize, StoreError> {
         let runs: Vec<(String, i64, String)> = sqlx::query_as(sql::SELECT_OPEN_RUNS)
             .bind(self.owner.replica_id)
             .fetch_all(&self.readers)
@@ -352,19 +351,33 @@ impl Store for SqliteStore {
         for (tenant, epoch, summary) in &runs {
             self.end_run(tenant, *epoch, from_json(summary)?).await?;
         }
+        Ok(runs.len())
+    }
+
+    async fn open_sessions(&self) -> Result<Vec<(Tenant, Session)>, StoreError> {
         let sessions: Vec<(String, String)> = sqlx::query_as(sql::SELECT_OPEN_SESSIONS)
             .bind(self.owner.replica_id)
             .fetch_all(&self.readers)
             .await?;
-        for (tenant, body) in &sessions {
-            let mut session: Session = from_json(body)?;
-            session.state = SessionState::Ended;
-            session.end_reason = Some(EndReason::Lost);
-            session.ended_at = Some(OffsetDateTime::now_utc());
-            let row = SessionRow::of(&Tenant::named(tenant.clone()), &session)?;
-            self.writer.write(Write::UpdateSession(row)).await?;
-        }
-        Ok(Recovered { runs: runs.len(), sessions: sessions.len() })
+        let open =
+            |(tenant, body): (String, String)| Ok((Tenant::named(tenant), from_json(&body)?));
+        sessions.into_iter().map(open).collect()
+    }
+
+    async fn adopt_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError> {
+        self.writer.write(Write::AdoptSession(SessionRow::of(tenant, session)?)).await?;
+        Ok(())
+    }
+
+    async fn expire(&self, before: OffsetDateTime) -> Result<Vec<String>, StoreError> {
+        let before = microseconds(before);
+        let blobs = sqlx::query_scalar(sql::SELECT_EXPIRED_BLOBS)
+            .bind(before)
+            .fetch_all(&self.readers)
+            .await?;
+        let now = microseconds(OffsetDateTime::now_utc());
+        self.writer.write(Write::Expire { before, now }).await?;
+        Ok(blobs)
     }
 
     async fn blobs_in_use(&self) -> Result<Vec<String>, StoreError> {

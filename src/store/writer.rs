@@ -21,6 +21,8 @@ pub(super) enum Write {
     UpdateSession(SessionRow),
     BeginRun(RunRow, Option<ClaimRow>),
     StartRun(RunRow),
+    AdoptSession(SessionRow),
+    Expire { before: i64, now: i64 },
     FinishRun(Box<FinishRow>, i64),
 }
 
@@ -147,7 +149,8 @@ async fn together(
 fn is_single(write: &Write) -> bool {
     match write {
         Write::InsertSession(_, claim) | Write::BeginRun(_, claim) => claim.is_none(),
-        Write::UpdateSession(_) | Write::StartRun(_) => true,
+        Write::UpdateSession(_) | Write::StartRun(_) | Write::AdoptSession(_) => true,
+        Write::Expire { .. } => false,
         Write::FinishRun(finish, _) => finish.files.is_empty(),
     }
 }
@@ -176,9 +179,22 @@ async fn apply(
                 .bind(&row.tenant)
                 .bind(row.state)
                 .bind(&row.body)
+                .bind(row.ended_at)
                 .execute(&mut *connection)
                 .await?
         }
+        Write::AdoptSession(row) => {
+            sqlx::query(sql::ADOPT_SESSION)
+                .bind(row.session_id)
+                .bind(&row.tenant)
+                .bind(owner.replica_id)
+                .bind(owner.epoch)
+                .bind(row.state)
+                .bind(&row.body)
+                .execute(&mut *connection)
+                .await?
+        }
+        Write::Expire { before, now } => return expire(connection, *before, *now).await,
         Write::BeginRun(row, claim) => {
             take_key(connection, claim.as_ref()).await?;
             sqlx::query(sql::INSERT_RUN)
@@ -207,6 +223,24 @@ async fn apply(
         Write::FinishRun(row, epoch) => return finish(connection, row, *epoch).await,
     };
     Ok(done.rows_affected())
+}
+
+/// Rows only: blobs go after this is committed.
+async fn expire(
+    connection: &mut SqliteConnection,
+    before: i64,
+    now: i64,
+) -> Result<u64, StoreError> {
+    let mut gone = 0;
+    for (statement, limit) in [
+        (sql::DELETE_EXPIRED_FILES, before),
+        (sql::DELETE_EXPIRED_RUNS, before),
+        (sql::DELETE_EXPIRED_SESSIONS, before),
+        (sql::DELETE_EXPIRED_KEYS, now - KEY_MICROSECONDS),
+    ] {
+        gone += sqlx::query(statement).bind(limit).execute(&mut *connection).await?.rows_affected();
+    }
+    Ok(gone)
 }
 
 /// Takes the key first: when it is taken, nothing of the rest is written.

@@ -8,7 +8,7 @@ use interpreterd::config::{Action, CommandLine, LimitSettings};
 use interpreterd::domain::coded::Coded;
 use interpreterd::domain::id::{SessionId, Tenant};
 use interpreterd::domain::session::EndReason;
-use interpreterd::sessions::{NewSession, SessionError, Sessions};
+use interpreterd::sessions::{NewSession, RecoveredSessions, SessionError, Sessions};
 use interpreterd::store::connect::{Opened, open};
 
 use crate::support::stub::StubProvider;
@@ -116,4 +116,25 @@ async fn another_tenant_has_no_such_session() {
     assert_eq!(code(sessions.sandbox(&other, *id).await), "session_not_found");
     assert_eq!(opened.store.session(&other, *id).await.unwrap(), None);
     assert_eq!(sessions.count(), 1);
+}
+
+#[tokio::test]
+async fn sessions_of_an_earlier_start_are_taken_up_or_lost_and_strangers_reaped() {
+    let House { sessions, id, opened, .. } = &house().await;
+    let tenant = Tenant::single();
+    let gone = sessions.create(&tenant, NewSession::default()).await.unwrap().id;
+    let provider = StubProvider {
+        there: vec![id.to_string(), "stranger".to_owned()],
+        ..StubProvider::default()
+    };
+    let ended = Arc::clone(&provider.ended);
+    let providers: interpreterd::sandbox::connect::Providers =
+        vec![("stub".to_owned(), Arc::new(provider))];
+    // the next start, with the same store and a registry that knows nothing
+    let next = Sessions::new(providers, "stub".to_owned(), Arc::clone(&opened.store), limits());
+    let recovered = next.recover().await.unwrap();
+    assert_eq!(recovered, RecoveredSessions { kept: 1, lost: 1, reaped: 1 });
+    assert_eq!(*ended.lock().unwrap(), ["stranger"]);
+    assert_eq!(code(next.lease(&tenant, *id).await), "ok");
+    assert_eq!(code(next.lease(&tenant, gone).await), "session_lost");
 }

@@ -3,6 +3,7 @@
 
 mod access;
 mod conformance;
+mod crashes;
 mod exec;
 mod execute;
 mod files;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use interpreterd::domain::claim::{Claim, Claimed, Key, Subject};
 use interpreterd::domain::id::{RunId, SessionId, Tenant};
 use interpreterd::domain::limits::Limits;
 use interpreterd::domain::list::{Page, RunFilter};
@@ -10,7 +11,7 @@ use interpreterd::domain::provider::Capabilities;
 use interpreterd::domain::run::{Run, RunKind, RunStatus, RunSummary, Usage};
 use interpreterd::domain::session::{EndReason, Session, SessionState};
 use interpreterd::store::connect::{Opened, open};
-use interpreterd::store::{Recovered, StoredFile};
+use interpreterd::store::{Finish, StoreError, StoredFile};
 use time::OffsetDateTime;
 
 const ALL: Page = Page { limit: 100, after: None, descending: false };
@@ -21,6 +22,10 @@ async fn opened(folder: &Path) -> Opened {
 
 async fn close(opened: Opened) {
     opened.store.close().await;
+}
+
+fn finish<'a>(opened: &Opened, run: &'a Run, files: &'a [StoredFile]) -> Finish<'a> {
+    Finish { run, files, events: Some(b"line\n".to_vec()), epoch: opened.store.epoch() }
 }
 
 fn tenants() -> (Tenant, Tenant) {
@@ -106,7 +111,7 @@ async fn what_is_written_is_read_again_short_or_long() {
         assert!(
             opened
                 .store
-                .finish_run(&tenant, &ended, std::slice::from_ref(&file), None)
+                .finish_run(&tenant, &finish(&opened, &ended, std::slice::from_ref(&file)))
                 .await
                 .unwrap()
         );
@@ -130,12 +135,16 @@ async fn the_first_end_of_a_run_and_of_a_session_stays() {
     let begun = run(SessionId::new(), RunStatus::Running);
     opened.store.begin_run(&tenant, &begun.summary, None).await.unwrap();
     assert!(
-        opened.store.finish_run(&tenant, &ended(begun.clone(), "first"), &[], None).await.unwrap()
+        opened
+            .store
+            .finish_run(&tenant, &finish(&opened, &ended(begun.clone(), "first"), &[]))
+            .await
+            .unwrap()
     );
     assert!(
         !opened
             .store
-            .finish_run(&tenant, &ended(begun.clone(), "second"), &[], None)
+            .finish_run(&tenant, &finish(&opened, &ended(begun.clone(), "second"), &[]))
             .await
             .unwrap()
     );
@@ -165,7 +174,11 @@ async fn one_tenants_things_are_not_there_for_another() {
     assert_eq!(opened.store.run(&other, begun.summary.id).await.unwrap(), None);
     assert_eq!(opened.store.runs(&other, &RunFilter::default(), ALL).await.unwrap(), []);
     assert!(
-        !opened.store.finish_run(&other, &ended(begun.clone(), "theirs"), &[], None).await.unwrap()
+        !opened
+            .store
+            .finish_run(&other, &finish(&opened, &ended(begun.clone(), "theirs"), &[]))
+            .await
+            .unwrap()
     );
     assert_eq!(opened.store.run(&tenant, begun.summary.id).await.unwrap(), Some(begun));
     close(opened).await;
@@ -187,12 +200,12 @@ async fn the_next_start_ends_what_was_open_and_leaves_what_had_ended() {
         first.store.begin_run(&tenant, &run.summary, None).await.unwrap();
     }
     let done = ended(done, "done");
-    first.store.finish_run(&tenant, &done, &[], None).await.unwrap();
+    first.store.finish_run(&tenant, &finish(&first, &done, &[])).await.unwrap();
     close(first).await;
 
     let second = opened(folder.path()).await;
-    assert_eq!(second.store.recover().await.unwrap(), Recovered { runs: 2, sessions: 1 });
-    assert_eq!(second.store.recover().await.unwrap(), Recovered { runs: 0, sessions: 0 });
+    assert_eq!(second.store.recover_runs().await.unwrap(), 2);
+    assert_eq!(second.store.recover_runs().await.unwrap(), 0);
     let running = second.store.run(&tenant, running.summary.id).await.unwrap().unwrap().summary;
     let queued = second.store.run(&tenant, queued.summary.id).await.unwrap().unwrap().summary;
     assert_eq!(
@@ -204,9 +217,105 @@ async fn the_next_start_ends_what_was_open_and_leaves_what_had_ended() {
         (RunStatus::Error, Some(true))
     );
     assert_eq!(second.store.run(&tenant, done.summary.id).await.unwrap(), Some(done));
-    let lost = second.store.session(&other, known.id).await.unwrap().unwrap();
-    assert_eq!((lost.state, lost.end_reason), (SessionState::Ended, Some(EndReason::Lost)));
+    let open = second.store.open_sessions().await.unwrap();
+    assert_eq!(open, [(other.clone(), known.clone())]);
+    let adopted = Session { sandbox_id: Some("found".to_owned()), ..known };
+    second.store.adopt_session(&other, &adopted).await.unwrap();
+    assert_eq!(second.store.session(&other, adopted.id).await.unwrap(), Some(adopted));
     close(second).await;
+}
+
+#[tokio::test]
+async fn a_late_end_of_an_earlier_start_is_taken_from_the_journal_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tenant, _) = tenants();
+    let first = opened(folder.path()).await;
+    let begun = run(SessionId::new(), RunStatus::Running);
+    first.store.begin_run(&tenant, &begun.summary, None).await.unwrap();
+    let epoch = first.store.epoch();
+    close(first).await;
+    let second = opened(folder.path()).await;
+    assert!(second.store.epoch() > epoch);
+    let ended = ended(begun, "late");
+    assert!(
+        !second.store.finish_run(&tenant, &finish(&second, &ended, &[])).await.unwrap(),
+        "another start's run"
+    );
+    let of_then = Finish { epoch, ..finish(&second, &ended, &[]) };
+    assert!(second.store.finish_run(&tenant, &of_then).await.unwrap());
+    assert_eq!(second.store.events(&tenant, ended.summary.id).await.unwrap().unwrap(), "line\n");
+    close(second).await;
+}
+
+#[tokio::test]
+async fn a_key_is_taken_once_for_24_hours_and_with_it_nothing_else_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = opened(folder.path()).await;
+    let (tenant, other) = tenants();
+    let key = Key::new("/v1/execute", "k").unwrap();
+    let claim = Claim { key: key.clone(), request_hash: "h".to_owned() };
+    let (first, second) =
+        (run(SessionId::new(), RunStatus::Running), run(SessionId::new(), RunStatus::Running));
+    opened.store.begin_run(&tenant, &first.summary, Some(&claim)).await.unwrap();
+    let refused = opened.store.begin_run(&tenant, &second.summary, Some(&claim)).await;
+    assert!(matches!(refused, Err(StoreError::Claimed)), "{refused:?}");
+    assert_eq!(opened.store.run(&tenant, second.summary.id).await.unwrap(), None);
+    let claimed = Claimed { request_hash: "h".to_owned(), subject: Subject::Run(first.summary.id) };
+    assert_eq!(opened.store.claimed(&tenant, &key).await.unwrap(), Some(claimed));
+    assert_eq!(opened.store.claimed(&other, &key).await.unwrap(), None);
+    let refused = opened.store.insert_session(&tenant, &session(), Some(&claim)).await;
+    assert!(matches!(refused, Err(StoreError::Claimed)), "{refused:?}");
+    opened.store.begin_run(&other, &second.summary, Some(&claim)).await.unwrap();
+    close(opened).await;
+}
+
+#[tokio::test]
+async fn the_secret_is_random_and_stays() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first = opened(one.path()).await;
+    let secret = first.store.secret();
+    close(first).await;
+    let (again, other) = (opened(one.path()).await, opened(two.path()).await);
+    assert_eq!(again.store.secret(), secret);
+    assert_ne!(other.store.secret(), secret);
+    close(again).await;
+    close(other).await;
+}
+
+#[tokio::test]
+async fn what_is_over_is_forgotten_and_what_is_open_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = opened(folder.path()).await;
+    let (tenant, _) = tenants();
+    let (open, done) =
+        (run(SessionId::new(), RunStatus::Running), run(SessionId::new(), RunStatus::Running));
+    for run in [&open, &done] {
+        opened.store.begin_run(&tenant, &run.summary, None).await.unwrap();
+    }
+    let file = StoredFile {
+        path: "a".to_owned(),
+        blob: "x/y".to_owned(),
+        size_bytes: 3,
+        mime: "text/plain".to_owned(),
+        sha256: "0".to_owned(),
+    };
+    let done = ended(done, "x");
+    opened
+        .store
+        .finish_run(&tenant, &finish(&opened, &done, std::slice::from_ref(&file)))
+        .await
+        .unwrap();
+    let before = OffsetDateTime::now_utc() - time::Duration::HOUR;
+    assert_eq!(opened.store.expire(before).await.unwrap(), Vec::<String>::new());
+    let blobs = opened.store.expire(OffsetDateTime::now_utc()).await.unwrap();
+    assert!(
+        blobs.len() == 2 && blobs.contains(&"x/y".to_owned()),
+        "the file's and the events': {blobs:?}"
+    );
+    assert_eq!(opened.store.run(&tenant, done.summary.id).await.unwrap(), None);
+    assert_eq!(opened.store.output_file(&tenant, done.summary.id, "a").await.unwrap(), None);
+    assert!(opened.store.run(&tenant, open.summary.id).await.unwrap().is_some());
+    close(opened).await;
 }
 
 #[tokio::test]
@@ -215,23 +324,24 @@ async fn many_writes_at_once_are_all_kept() {
     let opened = opened(folder.path()).await;
     let (tenant, _) = tenants();
     let runs: Vec<Run> = (0..300).map(|_| run(SessionId::new(), RunStatus::Running)).collect();
+    let (opened, tenant) = (&opened, &tenant);
     let write = |run: &Run| {
-        let (store, tenant, run) =
-            (std::sync::Arc::clone(&opened.store), tenant.clone(), run.clone());
+        let run = run.clone();
         async move {
-            store.begin_run(&tenant, &run.summary, None).await.unwrap();
+            opened.store.begin_run(tenant, &run.summary, None).await.unwrap();
             assert!(
-                store.begin_run(&tenant, &run.summary, None).await.is_err(),
+                opened.store.begin_run(tenant, &run.summary, None).await.is_err(),
                 "an id is used once"
             );
-            assert!(store.finish_run(&tenant, &ended(run, "x"), &[], None).await.unwrap());
+            let ended = ended(run, "x");
+            assert!(opened.store.finish_run(tenant, &finish(opened, &ended, &[])).await.unwrap());
         }
     };
     futures::future::join_all(runs.iter().map(write)).await;
     let filter = RunFilter { status: Some(RunStatus::Success), ..RunFilter::default() };
-    let found = opened.store.runs(&tenant, &filter, Page { limit: 1000, ..ALL }).await.unwrap();
+    let found = opened.store.runs(tenant, &filter, Page { limit: 1000, ..ALL }).await.unwrap();
     assert_eq!(found.len(), 300);
-    close(opened).await;
+    opened.store.close().await;
 }
 
 #[tokio::test]

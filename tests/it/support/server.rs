@@ -86,6 +86,11 @@ impl Server {
     }
 
     pub fn start_in(data_dir: &Path, settings: &[(&str, &str)]) -> Self {
+        Self::start_with(data_dir, settings, &[])
+    }
+
+    /// The same, with more of an environment.
+    pub fn start_with(data_dir: &Path, settings: &[(&str, &str)], more: &[(&str, &str)]) -> Self {
         let mut environment = BTreeMap::from([
             ("LISTEN", "127.0.0.1:0"),
             ("DATA_DIR", data_dir.to_str().unwrap()),
@@ -96,7 +101,7 @@ impl Server {
         for (name, value) in environment {
             command.env(format!("INTERPRETERD_{name}"), value);
         }
-        command.env("SECRET_HOST_ENV", "sesame-42");
+        command.env("SECRET_HOST_ENV", "sesame-42").envs(more.iter().copied());
         let mut child =
             command.arg("serve").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());

@@ -16,6 +16,8 @@ use interpreterd::sandbox::{
 /// Counts what is made and ended.
 #[derive(Default)]
 pub struct StubProvider {
+    /// What `list` tells and `attach` finds.
+    pub there: Vec<String>,
     pub ended: Arc<Mutex<Vec<String>>>,
 }
 
@@ -58,12 +60,18 @@ impl SandboxProvider for StubProvider {
         }))
     }
 
-    async fn attach(&self, _: &SandboxRecord) -> Result<Option<Arc<dyn Sandbox>>, SandboxError> {
-        Ok(None)
+    async fn attach(
+        &self,
+        record: &SandboxRecord,
+    ) -> Result<Option<Arc<dyn Sandbox>>, SandboxError> {
+        let id = record.sandbox_id.clone();
+        let found = self.there.contains(&id);
+        let ended = Arc::clone(&self.ended);
+        Ok(found.then(|| Arc::new(StubSandbox { id, ended }) as Arc<dyn Sandbox>))
     }
 
     async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
-        Ok(Vec::new())
+        Ok(self.there.iter().map(|id| SandboxRecord { sandbox_id: id.clone() }).collect())
     }
 
     async fn check(&self) -> Result<ProviderReport, SandboxError> {

@@ -1,0 +1,104 @@
+//! Ends of runs that the store could not take, kept on disk until it can.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::id::{RunId, Tenant};
+use crate::domain::run::Run;
+use crate::store::{Finish, Store, StoreError, StoredFile};
+
+/// How often the store is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// A folder with a file for each end that waits.
+#[derive(Clone)]
+pub struct Journal(Arc<PathBuf>);
+
+/// What is needed to write an end down later.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    tenant: String,
+    epoch: i64,
+    run: Run,
+    files: Vec<StoredFile>,
+}
+
+impl Journal {
+    /// The journal in a folder, which is made where it is missing.
+    pub fn open(folder: PathBuf) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        Ok(Self(Arc::new(folder)))
+    }
+
+    /// Keeps an end: it is on disk when this returns.
+    pub(super) fn keep(&self, tenant: &Tenant, finish: &Finish<'_>) -> io::Result<()> {
+        let entry = Entry {
+            tenant: tenant.name().to_owned(),
+            epoch: finish.epoch,
+            run: finish.run.clone(),
+            files: finish.files.to_vec(),
+        };
+        let id = finish.run.summary.id;
+        let partial = self.0.join(format!("{id}.partial"));
+        let mut file = File::create(&partial)?;
+        file.write_all(&serde_json::to_vec(&entry)?)?;
+        file.sync_all()?;
+        fs::rename(&partial, self.path(id))?;
+        File::open(self.0.as_path())?.sync_all()
+    }
+
+    /// Writes down what waits, as far as the store takes it. Says how many ends were written.
+    pub async fn replay(&self, store: &dyn Store) -> Result<usize, StoreError> {
+        let mut written = 0;
+        for path in self.waiting() {
+            let Some(entry) = read(&path) else { continue };
+            let Entry { tenant, epoch, run, files } = entry;
+            let finish = Finish { run: &run, files: &files, events: None, epoch };
+            store.finish_run(&Tenant::named(tenant), &finish).await?;
+            if fs::remove_file(&path).is_ok() {
+                written += 1;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Tries again and again until told to stop.
+    pub async fn keep_up(&self, store: Arc<dyn Store>, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+            match self.replay(store.as_ref()).await {
+                Ok(0) => {}
+                Ok(runs) => tracing::info!(runs, "ends of runs were written from the journal"),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the store takes no ends of runs yet"
+                ),
+            }
+        }
+    }
+
+    fn waiting(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.0.as_path()).into_iter().flatten();
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+    }
+
+    fn path(&self, id: RunId) -> PathBuf {
+        self.0.join(format!("{id}.json"))
+    }
+}
+
+/// An entry that cannot be read is left where it is, for people to look at.
+fn read(path: &Path) -> Option<Entry> {
+    let read = fs::read(path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    read.inspect_err(|error: &io::Error| tracing::error!(%error, path = %path.display(), "an end in the journal cannot be read")).ok()
+}

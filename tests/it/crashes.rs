@@ -1,0 +1,225 @@
+//! The process is ended at named points; after a restart nothing is lost, run twice or left running.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::server::{Server, open_folder};
+use crate::support::{Caller, problem};
+
+/// Sends a keyed request to a service that ends before it answers.
+async fn into_the_crash(caller: &Caller, path: &str, body: &Value, later: bool) {
+    let mut request =
+        caller.request(Method::POST, path).header("idempotency-key", "the-key").json(body);
+    if later {
+        request = request.header("prefer", "respond-async");
+    }
+    assert!(
+        request.timeout(Duration::from_secs(20)).send().await.is_err(),
+        "the service must have crashed"
+    );
+}
+
+async fn again(caller: &Caller, path: &str, body: &Value) -> (StatusCode, Value) {
+    let request = caller.request(Method::POST, path).header("idempotency-key", "the-key");
+    crate::support::answer(request.json(body)).await
+}
+
+async fn crash(point: &str, path: &str, body: &Value, later: bool) -> (tempfile::TempDir, Server) {
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let server = Server::start_with(&data_dir, &[], &[("INTERPRETERD_TEST_CRASH_AT", point)]);
+    into_the_crash(&server.caller(), path, body, later).await;
+    assert!(!server.wait().success());
+    let server = Server::start_in(&data_dir, &[]);
+    (folder, server)
+}
+
+async fn runs(caller: &Caller) -> Vec<Value> {
+    caller.get("/v1/runs").await.1["data"].as_array().unwrap().clone()
+}
+
+async fn sessions(caller: &Caller) -> Vec<(Value, Value)> {
+    let (_, list) = caller.get("/v1/sessions").await;
+    list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|session| (session["state"].clone(), session["end_reason"].clone()))
+        .collect()
+}
+
+fn lost() -> (Value, Value) {
+    (json!("ended"), json!("lost"))
+}
+
+#[tokio::test]
+async fn a_session_whose_sandbox_was_not_made_or_not_told_is_lost() {
+    for point in ["session.inserted", "session.made"] {
+        let (_folder, server) = crash(point, "/v1/sessions", &json!({}), false).await;
+        let caller = server.caller();
+        assert_eq!(sessions(&caller).await, [lost()], "{point}");
+        let (status, session) = again(&caller, "/v1/sessions", &json!({})).await;
+        assert_eq!(
+            (status, &session["state"]),
+            (StatusCode::CREATED, &json!("ended")),
+            "the same request is not done again"
+        );
+        assert_eq!(sessions(&caller).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_handed_over_or_about_to_be_is_unknown_and_never_run_again() {
+    let body = json!({"code": "open('made', 'w').write('x'); 1"});
+    for point in ["run.begun", "files.kept", "cell.done"] {
+        let (_folder, server) = crash(point, "/v1/execute", &body, false).await;
+        let caller = server.caller();
+        let found = runs(&caller).await;
+        assert_eq!((found.len(), &found[0]["status"]), (1, &json!("unknown")), "{point}");
+        let (status, execution) = again(&caller, "/v1/execute", &body).await;
+        assert_eq!(
+            (status.as_u16(), &execution["status"], &execution["run_id"]),
+            (200, &json!("unknown"), &found[0]["id"]),
+            "{point}"
+        );
+        assert_eq!(execution["failure"]["retry_safe"], false);
+        assert_eq!(
+            (runs(&caller).await.len(), sessions(&caller).await),
+            (1, vec![lost()]),
+            "{point}"
+        );
+        let blobs = walk(&server.data_dir.join("blobs"));
+        assert_eq!(blobs, 0, "{point}: files that no row speaks of are swept");
+    }
+}
+
+fn walk(folder: &std::path::Path) -> usize {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| if path.is_dir() { walk(&path) } else { 1 })
+        .sum()
+}
+
+#[tokio::test]
+async fn a_run_whose_end_was_written_is_answered_from_the_store() {
+    let body = json!({"code": "open('made', 'w').write('x'); print('once')"});
+    let (_folder, server) = crash("run.finished", "/v1/execute", &body, false).await;
+    let caller = server.caller();
+    let (status, execution) = again(&caller, "/v1/execute", &body).await;
+    assert_eq!(
+        (status.as_u16(), &execution["status"], &execution["stdout"]),
+        (200, &json!("success"), &json!("once\n")),
+        "{execution}"
+    );
+    let url = execution["output_files"][0]["url"].as_str().unwrap();
+    assert_eq!(caller.request(Method::GET, url).send().await.unwrap().text().await.unwrap(), "x");
+    assert_eq!(runs(&caller).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_waited_is_an_error_that_is_safe_to_retry_and_never_started() {
+    let body = json!({"code": "1"});
+    let (_folder, server) = crash("run.queued", "/v1/execute", &body, true).await;
+    let found = runs(&server.caller()).await;
+    assert_eq!(
+        (found.len(), &found[0]["status"], &found[0]["failure"]),
+        (
+            1,
+            &json!("error"),
+            &json!({"kind": "sandbox_lost", "retry_safe": true, "message": "the service ended before the run began"})
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_result_that_the_store_does_not_take_is_answered_and_written_later() {
+    let folder = open_folder();
+    let server = Server::start_in(&folder.path().join("data"), &[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let running = session.exec("open('begun', 'w').close()\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('kept')");
+    let locking = async {
+        while session.download("begun").await.status() != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+        // another process holds the database: writes fail until it lets go
+        let options = sqlx::sqlite::SqliteConnectOptions::new()
+            .filename(server.data_dir.join("interpreterd.db"));
+        let mut other =
+            <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options).await.unwrap();
+        sqlx::query("begin immediate").execute(&mut other).await.unwrap();
+        session.put("go", "").await;
+        other
+    };
+    let (execution, mut other) = tokio::join!(running, locking);
+    assert_eq!(execution["stdout"], "kept\n", "the answer is given all the same");
+    let path = format!("/v1/runs/{}", execution["run_id"].as_str().unwrap());
+    assert_eq!(caller.get(&path).await.1["status"], "running");
+    assert_eq!(std::fs::read_dir(server.data_dir.join("journal")).unwrap().count(), 1);
+    sqlx::query("rollback").execute(&mut other).await.unwrap();
+    let run = loop {
+        let (_, run) = caller.get(&path).await;
+        if run["status"] != "running" {
+            break run;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(
+        (&run["status"], &run["code_exec_results"][0]["execution"]),
+        (&json!("success"), &execution)
+    );
+}
+
+#[tokio::test]
+async fn a_journal_that_was_left_is_written_before_anything_is_called_unknown() {
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let server = Server::start_in(&data_dir, &[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let running = session.exec("open('begun', 'w').close()\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('kept')");
+    let locking = async {
+        while session.download("begun").await.status() != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+        let options =
+            sqlx::sqlite::SqliteConnectOptions::new().filename(data_dir.join("interpreterd.db"));
+        let mut other =
+            <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options).await.unwrap();
+        sqlx::query("begin immediate").execute(&mut other).await.unwrap();
+        session.put("go", "").await;
+        other
+    };
+    let (execution, mut other) = tokio::join!(running, locking);
+    server.signal(libc::SIGKILL);
+    server.wait();
+    sqlx::query("rollback").execute(&mut other).await.unwrap();
+    let again = Server::start_in(&data_dir, &[]);
+    let (_, run) =
+        again.caller().get(&format!("/v1/runs/{}", execution["run_id"].as_str().unwrap())).await;
+    assert_eq!((&run["status"], &run["text"]), (&json!("success"), &json!("kept\n")));
+}
+
+#[tokio::test]
+async fn what_is_over_is_forgotten_after_its_time_with_its_files() {
+    let server = Server::start(&[("RETENTION_SECONDS", "1")]);
+    let caller = server.caller();
+    let living = caller.session().await;
+    let (_, execution) =
+        caller.post("/v1/execute", json!({"code": "open('a', 'w').write('x')"})).await;
+    let run = format!("/v1/runs/{}", execution["run_id"].as_str().unwrap());
+    let ended = format!("/v1/sessions/{}", execution["session_id"].as_str().unwrap());
+    assert_eq!(caller.get(&run).await.0, StatusCode::OK);
+    while caller.get(&run).await.0 == StatusCode::OK || caller.get(&ended).await.0 == StatusCode::OK
+    {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(problem(&caller.get(&run).await), (404, "run_not_found".into()));
+    while walk(&server.data_dir.join("blobs")) > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(living.text("1").await, "1", "a living session is not over");
+}
