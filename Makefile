@@ -1,16 +1,24 @@
 # One word for each thing that a person does here. `make needs` says what must be there first.
 .POSIX:
 .SUFFIXES:
-.PHONY: run test demo lint guest needs bench openapi settings guest-lock
+.PHONY: run test demo lint guest needs bench openapi settings guest-lock api-fuzz
 
 # A shared build folder where CI or a person sets one; the clone's own else.
 PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
+SEEN = "$${CARGO_TARGET_DIR:-$(CURDIR)/target}/api-seen.jsonl"
 
 run: guest
 	@sh scripts/run $(PROGRAM)
 
+# The second line fails for a route, a status or a field of the API that no test has seen.
 test: guest
-	cargo test --locked
+	@rm -f $(SEEN)
+	INTERPRETERD_TEST_SEEN=$(SEEN) cargo test --locked
+	@python3 scripts/api-coverage $(SEEN)
+
+# Some thousand generated requests against the real sandbox.
+api-fuzz: guest
+	@bash scripts/api-fuzz $(PROGRAM)
 
 demo: guest
 	@python3 demo/ask.py --program $(PROGRAM)

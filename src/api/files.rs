@@ -18,7 +18,7 @@ use super::conditions;
 use super::download::Download;
 use super::extract::{Path, Tenant};
 use super::multipart::{Form, FormPart, broken};
-use super::problem::{Addressed, Conditional, Guarded, InSession, Parts, Problem, Uploaded};
+use super::problem::{Addressed, Conditional, Full, Guarded, InSession, Parts, Problem, Uploaded};
 use crate::domain::file::{FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 
@@ -61,7 +61,7 @@ pub(super) async fn list_files(
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files", tag = "files",
     request_body(content = FilesForm, content_type = "multipart/form-data"),
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 200, description = "The files as they are now", body = Vec<FileEntry>), Guarded, Addressed, InSession, Uploaded))]
+    responses((status = 200, description = "The files as they are now", body = Vec<FileEntry>), Guarded, Addressed, InSession, Uploaded, Full))]
 pub(super) async fn post_files(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -87,7 +87,7 @@ pub(super) async fn post_files(
 #[utoipa::path(put, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The content, as it is"),
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The file as it is now", body = FileEntry), Guarded, Addressed, InSession, Conditional,
+    responses((status = 200, description = "The file as it is now", body = FileEntry), Guarded, Addressed, InSession, Conditional, Full,
         (status = 413, description = "The file is larger than files may be, or the session has no room for it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_file(
     State(state): State<ApiState>,
@@ -111,7 +111,7 @@ pub(super) async fn put_file(
 /// Get a file, or a part of it, as it is now. Works while a cell runs.
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"), Guarded, Addressed, InSession, Parts))]
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, InSession, Parts))]
 pub(super) async fn get_file(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,

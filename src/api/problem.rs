@@ -168,7 +168,7 @@ pub(super) enum Parts {
     #[response(
         status = 206,
         description = "The part that Range asks for",
-        content_type = "application/octet-stream"
+        content_type = "*/*"
     )]
     Part(Vec<u8>),
     /// The caller has it already.
@@ -236,6 +236,10 @@ problem_groups! {
         Slow = 408, "The body took too long";
         TooLarge = 413, "A file is larger than files may be, or the session has no room for it";
         MediaType = 415, "The content type is another one";
+    }
+    /// Routes that put files.
+    Full {
+        NoMemory = 503, "The host has no memory for the file now; trying again is safe";
     }
     /// Routes that change a file under a condition.
     Conditional {

@@ -120,7 +120,7 @@ pub(super) async fn run_events(
 /// Get a file that a run made; it outlives its session.
 #[utoipa::path(get, path = "/v1/runs/{run_id}/files/{*path}", tag = "runs",
     params(("run_id" = RunId, Path, description = "The run"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"), Guarded, Addressed, Parts,
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, Parts,
         (status = 404, description = "There is no such run, or no such file of it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_run_file(
     State(state): State<ApiState>,

@@ -65,14 +65,14 @@ pub(super) struct Live {
 pub(super) struct LiveRuns(Mutex<HashMap<RunId, Live>>);
 
 /// Keeps a run in the register until dropped.
-pub(super) struct Registered<'a> {
-    runs: &'a LiveRuns,
+pub(super) struct Registered {
+    runs: Arc<LiveRuns>,
     id: RunId,
     log: Arc<EventLog>,
 }
 
 impl LiveRuns {
-    pub(super) fn register(&self, ticket: &Ticket) -> Registered<'_> {
+    pub(super) fn register(self: &Arc<Self>, ticket: &Ticket) -> Registered {
         let live = Live {
             tenant: ticket.tenant.clone(),
             cancel: ticket.cancel.clone(),
@@ -80,7 +80,7 @@ impl LiveRuns {
             loud: ticket.loud,
         };
         self.lock().insert(ticket.run_id, live);
-        Registered { runs: self, id: ticket.run_id, log: Arc::clone(&ticket.log) }
+        Registered { runs: Arc::clone(self), id: ticket.run_id, log: Arc::clone(&ticket.log) }
     }
 
     pub(super) fn get(&self, tenant: &Tenant, id: RunId) -> Option<Live> {
@@ -92,7 +92,7 @@ impl LiveRuns {
     }
 }
 
-impl Drop for Registered<'_> {
+impl Drop for Registered {
     fn drop(&mut self) {
         self.runs.lock().remove(&self.id);
         self.log.close();

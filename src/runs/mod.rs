@@ -32,7 +32,7 @@ pub use interpret::NewInterpret;
 pub use order::{Answer, Order};
 
 use journal::Journal;
-use live::{LiveRuns, Ticket};
+use live::{LiveRuns, Registered, Ticket};
 
 use crate::config::LimitSettings;
 use crate::domain::claim::Claim;
@@ -74,7 +74,7 @@ struct Desk {
     limits: LimitSettings,
     spool_dir: PathBuf,
     journal: Journal,
-    live: LiveRuns,
+    live: Arc<LiveRuns>,
 }
 
 impl Runs {
@@ -98,7 +98,7 @@ impl Runs {
                 limits,
                 spool_dir,
                 journal,
-                live: LiveRuns::default(),
+                live: Arc::default(),
             }),
             tracker: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -171,7 +171,9 @@ impl Runs {
         ticket.claim = claim;
         let log = Arc::clone(&ticket.log);
         let desk = Arc::clone(&self.desk);
-        let result = self.tracker.spawn(async move { desk.loudly(&ticket, order).await });
+        let registered = desk.live.register(&ticket);
+        let result =
+            self.tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
         Ok(Streamed { events: events::follow(log, 0), result, guard })
     }
 
@@ -190,11 +192,9 @@ impl Runs {
         crash::point("run.queued");
         ticket.queued = Some(summary.clone());
         let desk = Arc::clone(&self.desk);
-        self.tracker.spawn(async move {
-            if let Err(error) = desk.loudly(&ticket, order).await {
-                desk.finish_queued(&ticket, &error).await;
-            }
-        });
+        // before it is answered: its events may be asked for at once
+        let registered = desk.live.register(&ticket);
+        self.tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
         Ok(Run {
             summary,
             text: String::new(),
@@ -263,6 +263,7 @@ impl Runs {
         if self.stopping.is_cancelled() {
             return Err(RunError::ShuttingDown);
         }
+        self.desk.sessions.ready()?;
         Ok(self.desk.store.check().await?)
     }
 
@@ -341,8 +342,12 @@ pub struct Streamed {
 
 impl Desk {
     /// Does the work; its answer is the last of its events.
-    async fn loudly(&self, ticket: &Ticket, order: Order) -> Result<Answer, RunError> {
-        let _registered = self.live.register(ticket);
+    async fn loudly(
+        &self,
+        ticket: &Ticket,
+        order: Order,
+        registered: Registered,
+    ) -> Result<Answer, RunError> {
         let result = self.work(ticket, order).await;
         let data = match &result {
             Ok(answer) => serde_json::to_string(answer).ok(),
@@ -356,6 +361,13 @@ impl Desk {
         if let Some(data) = data {
             ticket.log.complete(data);
         }
+        if let (Err(error), Some(summary)) = (&result, ticket.queued.clone()) {
+            // one that failed before it began is ended here; one that began has ended itself
+            if !matches!(error, RunError::ModelFailed { .. }) {
+                self.finish_unstarted(ticket, summary, error).await;
+            }
+        }
+        drop(registered);
         result
     }
 
@@ -382,15 +394,6 @@ impl Desk {
             summary.model = Some(self.models.get(new.model.as_deref())?.name().to_owned());
         }
         Ok(summary)
-    }
-
-    /// A queued run that failed before it began is ended here; one that began has ended itself.
-    async fn finish_queued(&self, ticket: &Ticket, error: &RunError) {
-        let Some(summary) = ticket.queued.clone() else { return };
-        if !matches!(error, RunError::ModelFailed { .. }) {
-            self.finish_unstarted(ticket, summary, error).await;
-        }
-        ticket.log.close();
     }
 
     fn check_session(&self, new: &NewSession) -> Result<(), RunError> {

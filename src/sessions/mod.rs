@@ -125,6 +125,16 @@ impl Sessions {
         default
     }
 
+    /// Whether the default provider can make sandboxes, as its last check found.
+    pub fn ready(&self) -> Result<(), SandboxError> {
+        let entry = self.entry(None)?;
+        let report = entry.report.lock().expect("no panic while the report is held");
+        match report.as_ref() {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(SandboxError::NotReady(reason.clone().into())),
+        }
+    }
+
     /// The configured providers.
     #[must_use]
     pub fn providers(&self) -> Vec<ProviderInfo> {

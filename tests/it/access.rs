@@ -24,7 +24,7 @@ async fn with_keys_nothing_is_told_without_one() {
         assert_eq!(problem(&wrong).0, 401, "{path}");
     }
     let response =
-        caller.request(Method::GET, "/v1/providers").bearer_auth(KEY).send().await.unwrap();
+        crate::support::send(caller.request(Method::GET, "/v1/providers").bearer_auth(KEY)).await;
     assert_eq!(response.status(), StatusCode::OK);
     for path in ["/healthz", "/readyz", "/openapi.json"] {
         assert_eq!(caller.get(path).await.0, StatusCode::OK, "{path}");

@@ -115,7 +115,10 @@ async fn a_run_whose_end_was_written_is_answered_from_the_store() {
         "{execution}"
     );
     let url = execution["output_files"][0]["url"].as_str().unwrap();
-    assert_eq!(caller.request(Method::GET, url).send().await.unwrap().text().await.unwrap(), "x");
+    assert_eq!(
+        crate::support::send(caller.request(Method::GET, url)).await.text().await.unwrap(),
+        "x"
+    );
     assert_eq!(runs(&caller).await.len(), 1);
 }
 

@@ -415,11 +415,8 @@ async fn an_interrupt_stops_the_cell_and_keeps_the_state() {
         while session.download("begun").await.status() != 200 {
             tokio::task::yield_now().await;
         }
-        caller
-            .request(reqwest::Method::POST, &session.path("/interrupt"))
-            .send()
+        crate::support::send(caller.request(reqwest::Method::POST, &session.path("/interrupt")))
             .await
-            .unwrap()
             .status()
     };
     let (execution, status) = tokio::join!(running, interrupting);
@@ -429,7 +426,24 @@ async fn an_interrupt_stops_the_cell_and_keeps_the_state() {
         json!({"status": "error", "exit_code": 130, "state_lost": false, "failure": "interrupted"})
     );
     let idle =
-        caller.request(reqwest::Method::POST, &session.path("/interrupt")).send().await.unwrap();
+        crate::support::send(caller.request(reqwest::Method::POST, &session.path("/interrupt")))
+            .await;
     assert_eq!(idle.status(), 204);
     assert_eq!(session.text("x").await, "1", "an interrupt of nothing stops no later cell");
+}
+
+#[tokio::test]
+async fn what_threads_of_earlier_cells_print_is_no_output_of_the_next_cell() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("import threading\ndef late():\n    print('late', flush=True); open('printed', 'w').close()\nthreading.Timer(0.2, late).start()").await;
+    while session.download("printed").await.status() != 200 {
+        tokio::task::yield_now().await;
+    }
+    let execution = session.exec("print('mine')").await;
+    assert_eq!(
+        (&execution["stdout"], &execution["late_output"]),
+        (&json!("mine\n"), &json!("late\n"))
+    );
+    assert_eq!(session.exec("1").await["late_output"], Value::Null);
 }

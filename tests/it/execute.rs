@@ -33,7 +33,8 @@ async fn files_go_in_and_what_was_made_outlives_the_sandbox() {
         caller.get(&format!("/v1/sessions/{}", execution["session_id"].as_str().unwrap())).await;
     assert_eq!((&session["state"], &session["end_reason"]), (&json!("ended"), &json!("deleted")));
     let response =
-        caller.request(reqwest::Method::GET, file["url"].as_str().unwrap()).send().await.unwrap();
+        crate::support::send(caller.request(reqwest::Method::GET, file["url"].as_str().unwrap()))
+            .await;
     assert_eq!(
         response.headers()["content-disposition"],
         "attachment; filename=\"_.txt\"; filename*=UTF-8''%C3%BC.txt"

@@ -304,7 +304,8 @@ async fn a_part_of_a_file_is_given_and_one_that_is_not_there_is_a_problem() {
             ("bytes=0-1,4-5", 200, "0123456789", ""),
         ] {
             let response =
-                caller.request(Method::GET, &path).header("range", range).send().await.unwrap();
+                crate::support::send(caller.request(Method::GET, &path).header("range", range))
+                    .await;
             assert_eq!(response.status(), status, "{path} {range}");
             let range_told = response
                 .headers()
@@ -318,7 +319,8 @@ async fn a_part_of_a_file_is_given_and_one_that_is_not_there_is_a_problem() {
             assert_eq!(response.text().await.unwrap(), content);
         }
         let response =
-            caller.request(Method::GET, &path).header("range", "bytes=10-").send().await.unwrap();
+            crate::support::send(caller.request(Method::GET, &path).header("range", "bytes=10-"))
+                .await;
         assert_eq!(
             (response.status().as_u16(), response.headers()["content-range"].to_str().unwrap()),
             (416, "bytes */10")
@@ -333,12 +335,12 @@ async fn conditions_hold_for_reads_writes_and_removals() {
     let path = session.path("/files/c.txt");
     let send = |method: Method, header: &'static str, value: String| {
         let request = caller.request(method, &path).header(header, value).body("new");
-        async move { request.send().await.unwrap() }
+        async move { crate::support::send(request).await }
     };
     assert_eq!(send(Method::PUT, "if-match", "*".to_owned()).await.status(), 412);
     assert_eq!(send(Method::PUT, "if-none-match", "*".to_owned()).await.status(), 200);
     assert_eq!(send(Method::PUT, "if-none-match", "*".to_owned()).await.status(), 412);
-    let head = caller.request(Method::HEAD, &path).send().await.unwrap();
+    let head = crate::support::send(caller.request(Method::HEAD, &path)).await;
     let etag = head.headers()["etag"].to_str().unwrap().to_owned();
     assert_eq!(
         (
@@ -375,7 +377,7 @@ async fn b38_of_two_writers_who_expect_the_same_state_one_wins() {
     let write = |number: usize| {
         let request =
             caller.request(Method::PUT, &session.path("/files/n")).header("if-match", etag.clone());
-        async move { request.body(number.to_string()).send().await.unwrap().status().as_u16() }
+        async move { crate::support::send(request.body(number.to_string())).await.status().as_u16() }
     };
     let mut statuses = futures::future::join_all((0..10).map(write)).await;
     statuses.sort_unstable();

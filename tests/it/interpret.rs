@@ -43,11 +43,8 @@ async fn two_turns_one_failing_then_an_answer_with_a_link() {
     let file = &run["output_files"][0];
     assert_eq!((&file["path"], &file["linked"]), (&json!("report 1.csv"), &json!(true)));
     assert_eq!(results[2]["output"], json!(["np.int64(3)", file]));
-    let content = caller
-        .request(Method::GET, file["url"].as_str().unwrap())
-        .send()
+    let content = crate::support::send(caller.request(Method::GET, file["url"].as_str().unwrap()))
         .await
-        .unwrap()
         .text()
         .await
         .unwrap();

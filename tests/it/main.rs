@@ -3,6 +3,7 @@
 
 mod access;
 mod conformance;
+mod contract;
 mod crashes;
 mod exec;
 mod execute;

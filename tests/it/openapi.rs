@@ -20,8 +20,11 @@ async fn the_document_is_served_and_shown_without_any_other_host() {
     let caller = caller();
     let (_, served) = caller.get("/openapi.json").await;
     assert_eq!(served, serde_json::from_str::<Value>(COMMITTED).unwrap());
-    let page =
-        caller.request(reqwest::Method::GET, "/docs/").send().await.unwrap().text().await.unwrap();
+    let page = crate::support::send(caller.request(reqwest::Method::GET, "/docs/"))
+        .await
+        .text()
+        .await
+        .unwrap();
     assert!(page.contains("swagger-ui"), "{page}");
     assert!(!page.contains("http://") && !page.contains("https://"), "{page}");
 }

@@ -77,7 +77,10 @@ async fn kept_files_of_an_exec_outlive_the_session() {
         .await;
     let url = execution["output_files"][0]["url"].as_str().unwrap().to_owned();
     session.delete().await;
-    let content =
-        caller.request(reqwest::Method::GET, &url).send().await.unwrap().text().await.unwrap();
+    let content = crate::support::send(caller.request(reqwest::Method::GET, &url))
+        .await
+        .text()
+        .await
+        .unwrap();
     assert_eq!(content, "kept");
 }

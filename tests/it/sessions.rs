@@ -10,7 +10,7 @@ use crate::support::server::{Server, caller};
 async fn a_session_tells_what_it_is() {
     let caller = caller();
     let request = caller.request(reqwest::Method::POST, "/v1/sessions");
-    let response = request.json(&json!({"metadata": {"team": "a"}})).send().await.unwrap();
+    let response = crate::support::send(request.json(&json!({"metadata": {"team": "a"}}))).await;
     assert_eq!(response.status(), StatusCode::CREATED);
     let location = response.headers()["location"].to_str().unwrap().to_owned();
     let session: serde_json::Value = response.json().await.unwrap();
@@ -143,12 +143,10 @@ async fn as_many_sessions_live_as_may() {
     let server = Server::start(&[("MAX_SESSIONS", "1")]);
     let caller = server.caller();
     let first = caller.session().await;
-    let second = caller
-        .request(reqwest::Method::POST, "/v1/sessions")
-        .json(&json!({}))
-        .send()
-        .await
-        .unwrap();
+    let second = crate::support::send(
+        caller.request(reqwest::Method::POST, "/v1/sessions").json(&json!({})),
+    )
+    .await;
     assert_eq!(second.headers()["retry-after"], "1");
     assert_eq!(second.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(first.delete().await, StatusCode::NO_CONTENT);

@@ -10,12 +10,12 @@ use crate::support::{Caller, answer, problem};
 
 async fn stream(caller: &Caller, path: &str, body: &Value) -> reqwest::Response {
     let request = caller.request(Method::POST, path).header("accept", "text/event-stream");
-    request.json(body).send().await.unwrap()
+    crate::support::send(request.json(body)).await
 }
 
 async fn later(caller: &Caller, path: &str, body: &Value) -> Value {
     let request = caller.request(Method::POST, path).header("prefer", "respond-async");
-    let response = request.json(body).send().await.unwrap();
+    let response = crate::support::send(request.json(body)).await;
     assert_eq!(response.status(), StatusCode::ACCEPTED);
     assert_eq!(response.headers()["preference-applied"], "respond-async");
     let place = response.headers()["location"].to_str().unwrap().to_owned();
@@ -30,7 +30,7 @@ async fn events_of(caller: &Caller, run: &Value, last: Option<u64>) -> reqwest::
     if let Some(last) = last {
         request = request.header("last-event-id", last.to_string());
     }
-    request.send().await.unwrap()
+    crate::support::send(request).await
 }
 
 fn names(events: &[SseEvent]) -> Vec<&str> {

@@ -1,6 +1,7 @@
 //! The harness: a running service, a stub model, short words for calls.
 
 pub mod model;
+pub mod seen;
 pub mod server;
 pub mod sse;
 pub mod stub;
@@ -41,7 +42,7 @@ impl Caller {
     }
 
     pub async fn delete(&self, path: &str) -> StatusCode {
-        self.request(Method::DELETE, path).send().await.unwrap().status()
+        send(self.request(Method::DELETE, path)).await.status()
     }
 
     /// A new session with default settings.
@@ -91,7 +92,7 @@ impl Session<'_> {
     }
 
     pub async fn download(&self, path: &str) -> reqwest::Response {
-        self.caller.request(Method::GET, &self.file(path)).send().await.unwrap()
+        send(self.caller.request(Method::GET, &self.file(path))).await
     }
 
     pub async fn delete(&self) -> StatusCode {
@@ -104,13 +105,28 @@ impl Session<'_> {
     }
 }
 
+/// Sends and gives the answer, its body unread.
+pub async fn send(request: reqwest::RequestBuilder) -> reqwest::Response {
+    let (method, path, response) = exchange(request).await;
+    seen::note(&method, &path, response.status(), None);
+    response
+}
+
+async fn exchange(request: reqwest::RequestBuilder) -> (Method, String, reqwest::Response) {
+    let (client, request) = request.build_split();
+    let request = request.unwrap();
+    let (method, path) = (request.method().clone(), request.url().path().to_owned());
+    (method, path, client.execute(request).await.unwrap())
+}
+
 /// Status and JSON of an answer; null for an empty one.
 pub async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
-    let response = request.send().await.unwrap();
+    let (method, path, response) = exchange(request).await;
     let status = response.status();
     let body = response.bytes().await.unwrap();
     let value = serde_json::from_slice(&body)
         .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&body).into_owned()));
+    seen::note(&method, &path, status, Some(&value));
     (status, value)
 }
 

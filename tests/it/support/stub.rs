@@ -16,6 +16,8 @@ use interpreterd::sandbox::{
 /// Counts what is made and ended.
 #[derive(Default)]
 pub struct StubProvider {
+    /// Where `create` waits.
+    pub gate: Option<Arc<tokio::sync::Notify>>,
     /// What `list` tells and `attach` finds.
     pub there: Vec<String>,
     pub ended: Arc<Mutex<Vec<String>>>,
@@ -54,6 +56,9 @@ impl SandboxProvider for StubProvider {
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
+        if let Some(gate) = &self.gate {
+            gate.notified().await;
+        }
         Ok(Arc::new(StubSandbox {
             id: spec.session_id.to_string(),
             ended: Arc::clone(&self.ended),
