@@ -165,11 +165,7 @@ impl IntoResponse for Problem {
 #[expect(dead_code, reason = "documents statuses; they are made in download.rs")]
 pub(super) enum Parts {
     /// The part that was asked for.
-    #[response(
-        status = 206,
-        description = "The part that Range asks for",
-        content_type = "*/*"
-    )]
+    #[response(status = 206, description = "The part that Range asks for", content_type = "*/*")]
     Part(Vec<u8>),
     /// The caller has it already.
     #[response(status = 304, description = "The caller has it already, as If-None-Match says")]

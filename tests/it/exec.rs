@@ -447,3 +447,23 @@ async fn what_threads_of_earlier_cells_print_is_no_output_of_the_next_cell() {
     );
     assert_eq!(session.exec("1").await["late_output"], Value::Null);
 }
+
+#[tokio::test]
+async fn a_thread_that_prints_on_while_a_later_cell_runs_never_mixes_into_it() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "import sys, threading, time\ndef on():\n    while True: print('theirs'); print('theirs', file=sys.stderr); time.sleep(0.01)\nthreading.Thread(target=on, daemon=True).start()";
+    session.exec(code).await;
+    let code = "import sys\nmine = threading.Thread(target=lambda: print('my thread'))\nfor i in range(20): print('mine'); time.sleep(0.01)\nmine.start(); mine.join(); sys.stdout.flush(); sys.stdout.write('end'); None";
+    let execution = session.exec(code).await;
+    assert_eq!(
+        execution["stdout"],
+        format!("{}my thread\nend", "mine\n".repeat(20)),
+        "{execution}"
+    );
+    assert_eq!(execution["stderr"], "");
+    assert!(
+        execution["late_output"].as_str().unwrap().matches("theirs").count() > 10,
+        "{execution}"
+    );
+}

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests say what they do in their names")]
 
 mod access;
+mod cases;
 mod conformance;
 mod contract;
 mod crashes;

@@ -43,6 +43,8 @@ pub(super) struct Kernel {
     reader: FrameReader,
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
+    /// What threads of earlier cells print while a later cell runs.
+    late: pipe::Receiver,
     exit: Option<oneshot::Receiver<i32>>,
     scratch: Vec<u8>,
 }
@@ -90,7 +92,8 @@ pub(super) async fn spawn(
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(LocalError::Warden)?;
     let (stdout, stdout_end) = io::pipe().map_err(LocalError::Warden)?;
     let (stderr, stderr_end) = io::pipe().map_err(LocalError::Warden)?;
-    let given = [OwnedFd::from(theirs), stdout_end.into(), stderr_end.into()];
+    let (late, late_end) = io::pipe().map_err(LocalError::Warden)?;
+    let given = [OwnedFd::from(theirs), stdout_end.into(), stderr_end.into(), late_end.into()];
     let Spawned { room, readable, place, room_socket, exit } = zygote.spawn(request, given).await?;
     rustix::io::ioctl_fionbio(&room_socket, true)
         .map_err(|errno| LocalError::Warden(errno.into()))?;
@@ -103,6 +106,7 @@ pub(super) async fn spawn(
         reader: FrameReader::default(),
         stdout: receiver(stdout)?,
         stderr: receiver(stderr)?,
+        late: receiver(late)?,
         exit: Some(exit),
         scratch: vec![0; 64 * 1024],
     };
@@ -239,6 +243,10 @@ impl Kernel {
                 _ = self.stderr.readable() => {
                     drain_pipe(&self.stderr, &mut self.scratch, running, Stream::Stderr);
                 }
+                _ = self.late.readable() => {
+                    let count = self.late.try_read(&mut self.scratch).unwrap_or(0);
+                    running.collector.late(&self.scratch[..count]);
+                }
                 () = interrupt.notified() => running.stop(Stop::Caller),
                 () = sleep_until(wake) => {
                     running.stop(Stop::Timeout);
@@ -289,26 +297,17 @@ impl Kernel {
     /// which may not have heard of the last bytes yet.
     fn drain(&mut self, running: &mut Running<'_>) {
         for (pipe, stream) in [(&self.stdout, Stream::Stdout), (&self.stderr, Stream::Stderr)] {
-            let mut taken = 0;
-            while taken < PIPE_TURN_BYTES
-                && let Ok(count @ 1..) = rustix::io::read(pipe, &mut self.scratch)
-            {
-                running.collector.stream(stream, &self.scratch[..count], running.sink);
-                taken += count;
-            }
+            read_now(pipe, &mut self.scratch, |bytes| {
+                running.collector.stream(stream, bytes, running.sink);
+            });
         }
+        read_now(&self.late, &mut self.scratch, |bytes| running.collector.late(bytes));
     }
 
     /// What threads of earlier cells have printed since is no output of the next cell.
     fn drain_late(&mut self, collector: &mut Collector) {
-        for pipe in [&self.stdout, &self.stderr] {
-            let mut taken = 0;
-            while taken < PIPE_TURN_BYTES
-                && let Ok(count @ 1..) = rustix::io::read(pipe, &mut self.scratch)
-            {
-                collector.late(&self.scratch[..count]);
-                taken += count;
-            }
+        for pipe in [&self.stdout, &self.stderr, &self.late] {
+            read_now(pipe, &mut self.scratch, |bytes| collector.late(bytes));
         }
     }
 
@@ -370,6 +369,17 @@ impl Running<'_> {
         self.room.tell(INTERRUPT);
         stopping.next = now + INTERRUPT_EVERY;
         Ok(())
+    }
+}
+
+/// Reads until a pipe is empty, or its turn is over.
+fn read_now(pipe: &pipe::Receiver, scratch: &mut [u8], mut take: impl FnMut(&[u8])) {
+    let mut taken = 0;
+    while taken < PIPE_TURN_BYTES
+        && let Ok(count @ 1..) = rustix::io::read(pipe, &mut *scratch)
+    {
+        take(&scratch[..count]);
+        taken += count;
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) struct SpawnRequest {
     pub(super) environ: BTreeMap<String, String>,
 }
 
-/// Service to warden. A spawn carries session socket, stdout and stderr.
+/// Service to warden. A spawn carries session socket, stdout, stderr and late output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum ToWarden {

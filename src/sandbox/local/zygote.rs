@@ -44,7 +44,7 @@ pub(super) struct Spawned {
 }
 
 enum Request {
-    Spawn(Box<SpawnRequest>, [OwnedFd; 3], oneshot::Sender<Result<Spawned, LocalError>>),
+    Spawn(Box<SpawnRequest>, [OwnedFd; 4], oneshot::Sender<Result<Spawned, LocalError>>),
     Close,
 }
 
@@ -100,11 +100,11 @@ impl Zygote {
         !self.requests.is_closed()
     }
 
-    /// Makes a room with a kernel in it. `given`: session socket, stdout, stderr.
+    /// Makes a room with a kernel in it. `given`: session socket, stdout, stderr, late output.
     pub(super) async fn spawn(
         &self,
         spawn: SpawnRequest,
-        given: [OwnedFd; 3],
+        given: [OwnedFd; 4],
     ) -> Result<Spawned, LocalError> {
         let (answer, answered) = oneshot::channel();
         let request = Request::Spawn(Box::new(spawn), given, answer);
@@ -201,7 +201,7 @@ impl Switchboard {
     async fn ask(
         &mut self,
         spawn: SpawnRequest,
-        given: [OwnedFd; 3],
+        given: [OwnedFd; 4],
         answer: oneshot::Sender<Result<Spawned, LocalError>>,
     ) -> Result<(), LocalError> {
         let id = spawn.id.clone();

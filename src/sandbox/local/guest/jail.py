@@ -67,11 +67,10 @@ def enter_room(pidfd):
     check(libc.setns(pidfd, ROOM_NAMESPACES), "setns room")
 
 
-def close_other_descriptors(keep):
-    """Closes every descriptor from 3 on except `keep`."""
-    if keep > 3:
-        check(syscall(SYS_CLOSE_RANGE, 3, keep - 1, 0), "close_range")
-    check(syscall(SYS_CLOSE_RANGE, keep + 1, 0x7FFFFFFF, 0), "close_range")
+def close_other_descriptors(first, last):
+    """Closes every descriptor from 3 on except those from `first` to `last`."""
+    check(syscall(SYS_CLOSE_RANGE, 3, first - 1, 0), "close_range")
+    check(syscall(SYS_CLOSE_RANGE, last + 1, 0x7FFFFFFF, 0), "close_range")
 
 
 def die_with_parent():

@@ -4,6 +4,7 @@ The session socket carries frames both ways (channel.py):
   in : {"t":"exec","id","code","lang":"python"|"sh","env":{},"stdin":null|str}
   out: hello{python,landlock} · display{id,data,metadata,display_id?,update?,cut?} · result{id,n,data,metadata,cut?}
        error{id,ename,evalue,traceback,line?} · clear{id,wait} · dropped{id,what,bytes} · done{id,status,n?,exit_code}
+Threads of earlier cells print into a third pipe, descriptor 951, while a later cell runs.
 stdout and stderr are never frames: they are the pipes at descriptors 1 and 2, flushed before
 every frame, so a service that drains both pipes when a frame arrives keeps the order.
 
@@ -18,13 +19,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 
 from interpreterd_guest import jail
 from interpreterd_guest.channel import Channel
 from interpreterd_guest.shell import Current, flush, send_error
 
-CONTROL_FD = 950  # out of the way of the low descriptors that programs expect
+CONTROL_FD, LATE_FD = 950, 951  # out of the way of the low descriptors that programs expect
 NO_INPUT = "there is no terminal here: give the request a `stdin`, or put the value into the code"
 
 ENVIRON = {
@@ -44,16 +46,17 @@ ENVIRON = {
 
 def live(shell, request, descriptors, filters):
     """Turns a fresh fork of the zygote into the kernel of one session; returns never."""
-    room, control, out, err = descriptors[:4]
+    room, control, out, err, late = descriptors[:5]
     lower_oom_score()
     jail.enter_room(room)
     os.setsid()
     os.dup2(control, CONTROL_FD, inheritable=False)
+    os.dup2(late, LATE_FD, inheritable=False)
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
-    jail.close_other_descriptors(CONTROL_FD)
+    jail.close_other_descriptors(CONTROL_FD, LATE_FD)
     jail.die_with_parent()
     os.chdir("/files")
     os.environ.clear()
@@ -90,6 +93,7 @@ class Streams:
 
     def __init__(self):
         self.out, self.err = self._layer(1, 32768), self._layer(2, 8192)
+        self.late = self._layer(LATE_FD, 8192)
         self.saved = [(1, os.dup(1)), (2, os.dup(2))]
         for _, descriptor in self.saved:
             os.set_inheritable(descriptor, False)
@@ -115,6 +119,15 @@ class Streams:
         if sys.stdout is not self.out or sys.stderr is not self.err:
             sys.stdout = sys.__stdout__ = self.out
             sys.stderr = sys.__stderr__ = self.err
+        self.part_threads()  # what they print from here on comes after the cell
+
+    def part_threads(self):
+        """What threads that are there now print from now on is no output of a cell that begins."""
+        main = threading.main_thread()
+        earlier = {thread.ident for thread in threading.enumerate() if thread is not main}
+        if earlier:  # else nothing stands between a program and its streams: prints stay fast
+            sys.stdout = ThreadStream(self.out, self.late, earlier)
+            sys.stderr = ThreadStream(self.err, self.late, earlier)
 
     def give(self, text):
         """Standard input for one cell: the text, then its end; without text it ends at once."""
@@ -137,6 +150,42 @@ class Streams:
         sys.stdin = sys.__stdin__ = io.TextIOWrapper(
             io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
         )
+
+
+class ThreadStream(io.TextIOBase):
+    """A stream that is another one for some threads."""
+
+    def __init__(self, own, late, earlier):
+        self._own, self._late, self._earlier = own, late, earlier
+
+    def write(self, text):
+        stream = self._late if threading.get_ident() in self._earlier else self._own
+        return stream.write(text)
+
+    def writelines(self, lines):
+        for line in lines:
+            self.write(line)
+
+    def flush(self):
+        self._own.flush()
+
+    def writable(self):
+        return True
+
+    def fileno(self):
+        return self._own.fileno()
+
+    @property
+    def buffer(self):
+        return self._own.buffer
+
+    @property
+    def encoding(self):
+        return self._own.encoding
+
+    @property
+    def errors(self):
+        return self._own.errors
 
 
 def input_with_hint(prompt="", /):
@@ -176,6 +225,7 @@ class Kernel:
 
     def exec(self, frame):
         Current.cell_id = frame["id"]
+        Current.errors, Current.display_failed = 0, False
         status, more = "error", {"exit_code": 1}
         undo = {}
         try:
@@ -183,6 +233,7 @@ class Kernel:
                 undo = set_environ(frame.get("env") or {})
                 signal.signal(signal.SIGINT, self.on_interrupt)
                 self.streams.give(frame.get("stdin"))
+                self.streams.part_threads()
                 self.running = True
                 status, more = self.run(frame)
             finally:
@@ -218,6 +269,8 @@ def run_python(shell, code):
     shell.history_manager.outputs.clear()
     shell.history_manager.exceptions.clear()
     error = result.error_before_exec or result.error_in_exec
+    if error is None and Current.display_failed:
+        return "error", {"n": number, "exit_code": 1}
     if error is None:
         return "ok", {"n": number, "exit_code": 0}
     if isinstance(error, KeyboardInterrupt):

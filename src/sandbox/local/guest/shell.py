@@ -26,6 +26,8 @@ class Current:
 
     channel = None
     cell_id = None
+    errors = 0  # how many have been told of this cell
+    display_failed = False  # its value could not be shown: an error that IPython does not report
 
 
 def emit(kind, data, metadata=None, **more):
@@ -59,6 +61,12 @@ def make_shell():
 
         def finish_displayhook(self):
             pass
+
+        def compute_format_data(self, result):
+            before = Current.errors
+            data, metadata = super().compute_format_data(result)
+            Current.display_failed |= "text/plain" not in data and Current.errors > before
+            return data, metadata
 
         def cull_cache(self):
             """Drops the oldest of Out without IPython's warning, which would be the cell's stderr."""
@@ -148,6 +156,7 @@ def long_traceback(kind, value, frames):
 
 
 def send_error(kind, value, lines):
+    Current.errors += 1
     if Current.channel is None:
         return
     flush()

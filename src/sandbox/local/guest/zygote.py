@@ -2,7 +2,7 @@
 
 Descriptor 3 is a SOCK_SEQPACKET socket to the warden:
   in : {"op":"start","packages":[...],"filters":[...],"session_filters":[...]}      once
-       {"op":"fork","id":...,"limits":{...},"memory_bytes":...}   + room pidfd, session socket, stdout, stderr
+       {"op":"fork","id":...,"limits":{...},"memory_bytes":...}   + room pidfd, session socket, three pipes
   out: {"op":"ready","python":...,"packages":{...},"landlock":7,"threads":1}   once
        {"op":"forked","id":...}                                   + pidfd of the kernel
        {"op":"failed","id":...,"errno":...}                       no kernel could be forked
