@@ -255,6 +255,16 @@ async fn files_are_listed_with_their_sizes_and_the_room_for_them() {
 }
 
 #[tokio::test]
+async fn a_file_of_a_year_that_cannot_be_told_is_listed_like_any_other() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("import os\nopen('old', 'w').close()\nos.utime('old', (-1e11, -1e11))").await;
+    let (status, list) = caller.get(&format!("/v1/sessions/{}/files", session.id)).await;
+    assert_eq!(status, 200, "{list}");
+    assert_eq!(list["data"][0]["modified_at"], "1970-01-01T00:00:00Z");
+}
+
+#[tokio::test]
 async fn several_files_come_as_one_form_and_none_is_written_when_one_is_bad() {
     let caller = caller();
     let session = caller.session().await;

@@ -156,3 +156,41 @@ async fn a_fork_bomb_and_a_memory_hog_harm_nobody_else() {
     assert_eq!(hog["error_detail"]["name"], "MemoryError");
     assert_eq!(other.text("x").await, "1");
 }
+
+#[tokio::test]
+async fn the_environment_of_one_session_is_nowhere_in_the_memory_of_a_later_one() {
+    let server = Server::start(&[]);
+    let caller = server.caller();
+    let secret = "heap-secret-0123456789abcdef0123456789abcdef";
+    let owner = caller.session_with(json!({"env": {"TOKEN": secret}})).await;
+    assert_eq!(owner.text("import os; os.environ['TOKEN']").await, format!("'{secret}'"));
+    let later = caller.session().await;
+    let code = "import re\nfound = set()\nwith open('/proc/self/mem', 'rb', 0) as memory:\n    for line in open('/proc/self/maps'):\n        \
+         span, mode = line.split()[:2]\n        if mode.startswith('rw') and '[v' not in line:\n            first, end = (int(x, 16) for x in span.split('-'))\n            \
+         memory.seek(first)\n            found |= set(re.findall(rb'heap-secret-[0-9a-f]{32}', memory.read(end - first)))\nlen(found)";
+    assert_eq!(later.text(code).await, "0");
+    let own = owner.text(code).await;
+    assert_eq!(own, "1", "the search finds it where it may be");
+}
+
+#[tokio::test]
+async fn memory_that_no_limit_counts_is_not_to_be_had() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "import ctypes, errno, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+         def call(f, *a):\n    return 'done' if f(*a) >= 0 else errno.errorcode[ctypes.get_errno()]\n\
+         [call(libc.memfd_create, b'x', 0), call(libc.shmget, 0, 4096, 0o1600)]";
+    assert_eq!(session.text(code).await, "['ENOSYS', 'ENOSYS']");
+}
+
+#[tokio::test]
+async fn a_cell_that_closes_its_pipes_keeps_no_thread_of_the_service_busy() {
+    let server = Server::start(&[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let code = "import os, time\nfor fd in range(1, 1000):\n    if fd != 950:\n        try: os.close(fd)\n        except OSError: pass\ntime.sleep(2)";
+    let before = server.cpu_ticks();
+    session.exec(code).await;
+    let used = server.cpu_ticks() - before;
+    assert!(used < 100, "{used} hundredths of a second for a cell that sleeps");
+}

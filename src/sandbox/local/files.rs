@@ -124,7 +124,10 @@ impl Files {
             hidden.as_str(),
             AtFlags::SYMLINK_FOLLOW,
         )
-        .map_err(storage)?;
+        .map_err(|errno| match errno {
+            Errno::NOENT => refused(Errno::NOTDIR, path), // a cell has moved its folder meanwhile
+            errno => storage(errno),
+        })?;
         if let Err(errno) = rustix::fs::renameat(&parent, hidden.as_str(), &parent, path.name()) {
             let _ = rustix::fs::unlinkat(&parent, hidden.as_str(), AtFlags::empty());
             return Err(refused(errno, path));
@@ -300,6 +303,8 @@ fn entry(path: &str, stamp: &Stamp) -> FileEntry {
             .unwrap_or("application/octet-stream")
             .to_owned(),
         modified_at: OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)
+            .ok()
+            .filter(|time| (0..=9999).contains(&time.year())) // what RFC 3339 can say
             .unwrap_or(OffsetDateTime::UNIX_EPOCH),
         etag: stamp.etag(),
     }

@@ -1,12 +1,12 @@
 //! One room and its kernel: frames, pipes, timeout, interrupt, kill.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -15,7 +15,10 @@ use super::error::LocalError;
 use super::files::Files;
 use super::room::{INTERRUPT, JOINED};
 use super::sys;
-use super::wire::{DoneStatus, ExecFrame, FrameReader, KernelFrame, SpawnRequest};
+use super::tap::Tap;
+use super::wire::{
+    DoneStatus, EnvironFrame, ExecFrame, FrameReader, KernelFrame, SpawnRequest, framed,
+};
 use super::zygote::{Spawned, Zygote};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, Failure, FailureKind, Language};
@@ -27,8 +30,6 @@ const GRACE: Duration = Duration::from_secs(1);
 /// An interrupt that comes before the cell has begun is dropped: it is repeated.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 const EXIT_NOTICE_LIMIT: Duration = Duration::from_millis(300);
-/// Bytes taken from one pipe before the others have their turn.
-const PIPE_TURN_BYTES: usize = 1 << 20;
 
 /// What others than the running cell need of a room: to end it and to reach its files.
 pub(super) struct Room {
@@ -41,10 +42,10 @@ pub(super) struct Room {
 pub(super) struct Kernel {
     control: UnixStream,
     reader: FrameReader,
-    stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
+    stdout: Tap,
+    stderr: Tap,
     /// What threads of earlier cells print while a later cell runs.
-    late: pipe::Receiver,
+    late: Tap,
     exit: Option<oneshot::Receiver<i32>>,
     scratch: Vec<u8>,
 }
@@ -88,6 +89,7 @@ impl Room {
 pub(super) async fn spawn(
     zygote: &Zygote,
     request: SpawnRequest,
+    environ: &BTreeMap<String, String>,
 ) -> Result<(Room, Kernel), LocalError> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(LocalError::Warden)?;
     let (stdout, stdout_end) = io::pipe().map_err(LocalError::Warden)?;
@@ -98,19 +100,17 @@ pub(super) async fn spawn(
     rustix::io::ioctl_fionbio(&room_socket, true)
         .map_err(|errno| LocalError::Warden(errno.into()))?;
     let room = Room { pidfd: room, socket: room_socket, files: Files::new(readable, place) };
-    let receiver =
-        |end: io::PipeReader| pipe::Receiver::from_owned_fd(end.into()).map_err(LocalError::Warden);
     ours.set_nonblocking(true).map_err(LocalError::Warden)?;
     let mut kernel = Kernel {
         control: UnixStream::from_std(ours).map_err(LocalError::Warden)?,
         reader: FrameReader::default(),
-        stdout: receiver(stdout)?,
-        stderr: receiver(stderr)?,
-        late: receiver(late)?,
+        stdout: Tap::new(stdout).map_err(LocalError::Warden)?,
+        stderr: Tap::new(stderr).map_err(LocalError::Warden)?,
+        late: Tap::new(late).map_err(LocalError::Warden)?,
         exit: Some(exit),
         scratch: vec![0; 64 * 1024],
     };
-    match timeout(HELLO_LIMIT, kernel.hello()).await {
+    match timeout(HELLO_LIMIT, kernel.greet(environ)).await {
         Ok(true) => {
             // the zygote's child has joined: from now on nobody else may
             room.tell(JOINED);
@@ -179,6 +179,13 @@ impl Kernel {
         self.read_control().is_err()
     }
 
+    /// True when it has come up and knows its environment.
+    async fn greet(&mut self, environ: &BTreeMap<String, String>) -> bool {
+        let frame = framed(&EnvironFrame { t: "environ", environ });
+        self.hello().await
+            && tokio::io::AsyncWriteExt::write_all(&mut self.control, &frame).await.is_ok()
+    }
+
     async fn hello(&mut self) -> bool {
         loop {
             if let Ok(Some((frame, _))) = self.reader.next() {
@@ -194,12 +201,14 @@ impl Kernel {
 
     /// What a kernel that did not come up left on stderr; it has run no cell.
     fn last_words(&mut self) -> String {
-        let count = self.stderr.try_read(&mut self.scratch).unwrap_or(0);
-        String::from_utf8_lossy(&self.scratch[..count.min(2048)]).into_owned()
+        let mut words = Vec::new();
+        self.stderr.drain(&mut self.scratch, |bytes| words.extend_from_slice(bytes));
+        words.truncate(2048);
+        String::from_utf8_lossy(&words).into_owned()
     }
 
     async fn send(&mut self, cell: &Cell, id: &str) -> Result<(), Death> {
-        let frame = ExecFrame {
+        let frame = framed(&ExecFrame {
             t: "exec",
             id,
             code: &cell.code,
@@ -209,8 +218,7 @@ impl Kernel {
             },
             env: &cell.env,
             stdin: cell.stdin.as_deref(),
-        }
-        .encode();
+        });
         let write = tokio::io::AsyncWriteExt::write_all(&mut self.control, &frame);
         match timeout(SEND_LIMIT, write).await {
             Ok(Ok(())) => Ok(()),
@@ -225,8 +233,6 @@ impl Kernel {
         interrupt: &Notify,
     ) -> Result<Done, Death> {
         loop {
-            // what is always ready must not hold this thread: other sessions have their turn
-            tokio::task::consume_budget().await;
             let wake = running.wake();
             tokio::select! {
                 ready = self.control.readable() => {
@@ -237,15 +243,18 @@ impl Kernel {
                         return Ok(done);
                     }
                 }
-                _ = self.stdout.readable() => {
-                    drain_pipe(&self.stdout, &mut self.scratch, running, Stream::Stdout);
+                () = self.stdout.readable() => {
+                    self.stdout.drain(&mut self.scratch, |bytes| running.stream(Stream::Stdout, bytes));
+                    // who prints without end must not hold this thread: others have their turn
+                    tokio::task::yield_now().await;
                 }
-                _ = self.stderr.readable() => {
-                    drain_pipe(&self.stderr, &mut self.scratch, running, Stream::Stderr);
+                () = self.stderr.readable() => {
+                    self.stderr.drain(&mut self.scratch, |bytes| running.stream(Stream::Stderr, bytes));
+                    tokio::task::yield_now().await;
                 }
-                _ = self.late.readable() => {
-                    let count = self.late.try_read(&mut self.scratch).unwrap_or(0);
-                    running.collector.late(&self.scratch[..count]);
+                () = self.late.readable() => {
+                    self.late.drain(&mut self.scratch, |bytes| running.collector.late(bytes));
+                    tokio::task::yield_now().await;
                 }
                 () = interrupt.notified() => running.stop(Stop::Caller),
                 () = sleep_until(wake) => {
@@ -271,7 +280,6 @@ impl Kernel {
 
     async fn take_frames(&mut self, running: &mut Running<'_>) -> Result<Option<Done>, Death> {
         loop {
-            tokio::task::consume_budget().await;
             let next = self.reader.next().map_err(|error| {
                 tracing::warn!(error = %error, "a kernel broke its channel");
                 Death::BrokeChannel
@@ -280,6 +288,7 @@ impl Kernel {
             running.collector.count(bytes).map_err(|_| Death::BrokeChannel)?;
             // the kernel flushes before each frame: what stands before it in time is read before it
             self.drain(running);
+            tokio::task::yield_now().await;
             let ours = frame.cell() == Some(&running.id);
             match frame {
                 KernelFrame::Done { status, n, exit_code, .. } if ours => {
@@ -296,18 +305,16 @@ impl Kernel {
     /// Reads what is in the pipes at this moment, asking the kernel of the host and not tokio,
     /// which may not have heard of the last bytes yet.
     fn drain(&mut self, running: &mut Running<'_>) {
-        for (pipe, stream) in [(&self.stdout, Stream::Stdout), (&self.stderr, Stream::Stderr)] {
-            read_now(pipe, &mut self.scratch, |bytes| {
-                running.collector.stream(stream, bytes, running.sink);
-            });
-        }
-        read_now(&self.late, &mut self.scratch, |bytes| running.collector.late(bytes));
+        let scratch = &mut self.scratch;
+        self.stdout.drain_now(scratch, |bytes| running.stream(Stream::Stdout, bytes));
+        self.stderr.drain_now(scratch, |bytes| running.stream(Stream::Stderr, bytes));
+        self.late.drain_now(scratch, |bytes| running.collector.late(bytes));
     }
 
     /// What threads of earlier cells have printed since is no output of the next cell.
     fn drain_late(&mut self, collector: &mut Collector) {
-        for pipe in [&self.stdout, &self.stderr, &self.late] {
-            read_now(pipe, &mut self.scratch, |bytes| collector.late(bytes));
+        for tap in [&mut self.stdout, &mut self.stderr, &mut self.late] {
+            tap.drain_now(&mut self.scratch, |bytes| collector.late(bytes));
         }
     }
 
@@ -346,6 +353,10 @@ struct Done {
 }
 
 impl Running<'_> {
+    fn stream(&mut self, stream: Stream, bytes: &[u8]) {
+        self.collector.stream(stream, bytes, self.sink);
+    }
+
     /// When there is next something to do that nobody else starts.
     fn wake(&self) -> Instant {
         self.stopping.map_or(self.deadline, |stopping| stopping.next.min(stopping.until))
@@ -369,32 +380,6 @@ impl Running<'_> {
         self.room.tell(INTERRUPT);
         stopping.next = now + INTERRUPT_EVERY;
         Ok(())
-    }
-}
-
-/// Reads until a pipe is empty, or its turn is over.
-fn read_now(pipe: &pipe::Receiver, scratch: &mut [u8], mut take: impl FnMut(&[u8])) {
-    let mut taken = 0;
-    while taken < PIPE_TURN_BYTES
-        && let Ok(count @ 1..) = rustix::io::read(pipe, &mut *scratch)
-    {
-        take(&scratch[..count]);
-        taken += count;
-    }
-}
-
-fn drain_pipe(
-    pipe: &pipe::Receiver,
-    scratch: &mut [u8],
-    running: &mut Running<'_>,
-    stream: Stream,
-) {
-    let mut taken = 0;
-    while taken < PIPE_TURN_BYTES
-        && let Ok(count @ 1..) = pipe.try_read(scratch)
-    {
-        running.collector.stream(stream, &scratch[..count], running.sink);
-        taken += count;
     }
 }
 

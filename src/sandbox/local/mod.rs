@@ -11,6 +11,7 @@ mod root;
 mod seccomp;
 mod session;
 mod sys;
+mod tap;
 pub mod user;
 mod warden;
 mod wire;
@@ -200,7 +201,7 @@ impl Workshop {
         if available < needed { Err(SandboxError::NoMemory) } else { Ok(()) }
     }
 
-    fn spawn_request(&self, limits: &Limits, env: &BTreeMap<String, String>) -> SpawnRequest {
+    fn spawn_request(&self, limits: &Limits) -> SpawnRequest {
         let settings = &self.settings;
         let disk_bytes = limits.disk_bytes.unwrap_or(settings.local_disk_bytes);
         let rlimits = [
@@ -212,15 +213,12 @@ impl Workshop {
             ("stack", 64 << 20),
             ("fsize", disk_bytes),
         ];
-        let mut environ = passed_on();
-        environ.extend(env.clone());
         SpawnRequest {
             id: ExecutionId::new().to_string(),
             disk_bytes,
             inodes: settings.local_inodes,
             memory_bytes: limits.memory_bytes.unwrap_or(settings.local_memory_bytes),
             limits: rlimits.map(|(name, value)| (name.to_owned(), value)).into(),
-            environ,
         }
     }
 }

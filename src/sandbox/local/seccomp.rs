@@ -39,7 +39,11 @@ pub(super) fn build() -> Result<Filters, BackendError> {
         SYS_io_uring_setup,
         SYS_io_uring_enter,
         SYS_io_uring_register,
-        SYS_userfaultfd
+        SYS_userfaultfd,
+        // memory that no limit of a process counts
+        SYS_memfd_create,
+        SYS_shmget,
+        SYS_shmat
     ]);
     let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
     let leave = denied(&calls![SYS_setns]);
@@ -103,8 +107,7 @@ fn allow_list() -> Vec<i64> {
         SYS_fdatasync, SYS_sync_file_range, SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_fadvise64, SYS_readahead,
         SYS_copy_file_range, SYS_sendfile, SYS_pipe2, SYS_eventfd2, SYS_ppoll, SYS_pselect6, SYS_epoll_create1,
         SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_signalfd4, SYS_timerfd_create, SYS_timerfd_settime,
-        SYS_timerfd_gettime, SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch, SYS_memfd_create,
-        SYS_sync, SYS_syncfs,
+        SYS_timerfd_gettime, SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch, SYS_sync, SYS_syncfs,
     ]);
     // files
     list.extend(calls![
@@ -144,7 +147,7 @@ fn allow_list() -> Vec<i64> {
     list.extend(calls![
         SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname, SYS_getpeername, SYS_sendto,
         SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setsockopt, SYS_getsockopt,
-        SYS_shutdown, SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_semget, SYS_semop, SYS_semtimedop,
+        SYS_shutdown, SYS_semget, SYS_semop, SYS_semtimedop,
         SYS_semctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl, SYS_getrandom,
     ]);
     // a program may restrict itself further

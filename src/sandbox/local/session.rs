@@ -12,10 +12,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_blocking;
 
-use super::Workshop;
 use super::error::LocalError;
 use super::files::{Listing, Upload, write_error};
 use super::kernel::{self, Kernel, Room};
+use super::{Workshop, passed_on};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
@@ -260,8 +260,7 @@ impl Sandbox for LocalSandbox {
 
     async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError> {
         let room = self.room();
-        let listing = blocking(move || room.files.list().map_err(SandboxError::Io)).await?;
-        Ok(listing.entries())
+        blocking(move || Ok(room.files.list().map_err(SandboxError::Io)?.entries())).await
     }
 
     async fn delete_file(
@@ -301,7 +300,9 @@ async fn make_room(
     env: &BTreeMap<String, String>,
 ) -> Result<(Room, Kernel), LocalError> {
     let zygote = workshop.zygote().await?;
-    kernel::spawn(&zygote, workshop.spawn_request(limits, env)).await
+    let mut environ = passed_on();
+    environ.extend(env.clone());
+    kernel::spawn(&zygote, workshop.spawn_request(limits), &environ).await
 }
 
 async fn blocking<T: Send + 'static>(

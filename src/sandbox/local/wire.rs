@@ -13,10 +13,15 @@ use super::root::RootPlan;
 
 /// The longest frame accepted from a kernel.
 const MAX_FRAME_BYTES: usize = 32 << 20;
-/// The most values in a frame; a large figure of plotly has some hundred thousand.
-const MAX_FRAME_PARTS: usize = 2_000_000;
+/// What the values of a frame may take once they are parsed; a large figure of plotly has some
+/// hundred thousand numbers.
+const MAX_PARSED_BYTES: usize = 64 << 20;
 /// What a parsed value takes besides its text.
 const PART_BYTES: usize = 32;
+/// What a parsed object takes at least: its tree has room for eleven members from the first on.
+const OBJECT_BYTES: usize = 704;
+/// Less than what a store can read again once it is wrapped.
+const MAX_DEPTH: usize = 64;
 /// Larger buffers are not kept between frames.
 const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 
@@ -39,7 +44,14 @@ pub(super) struct SpawnRequest {
     pub(super) memory_bytes: u64,
     /// Names of resource limits without `RLIMIT_`, soft and hard alike.
     pub(super) limits: BTreeMap<String, u64>,
-    pub(super) environ: BTreeMap<String, String>,
+}
+
+/// What a kernel is told before its first cell. It goes to the kernel alone: whatever passes
+/// through the zygote stays in its memory, which every later session is a copy of.
+#[derive(Debug, Serialize)]
+pub(super) struct EnvironFrame<'a> {
+    pub(super) t: &'static str,
+    pub(super) environ: &'a BTreeMap<String, String>,
 }
 
 /// Service to warden. A spawn carries session socket, stdout, stderr and late output.
@@ -152,14 +164,12 @@ pub(super) struct ExecFrame<'a> {
     pub(super) stdin: Option<&'a str>,
 }
 
-impl ExecFrame<'_> {
-    /// The frame as it travels, its length first.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let body = encode(self);
-        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
-        frame.extend(body);
-        frame
-    }
+/// A frame as it travels to a kernel, its length first.
+pub(super) fn framed<T: Serialize>(message: &T) -> Vec<u8> {
+    let body = encode(message);
+    let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+    frame.extend(body);
+    frame
 }
 
 /// A frame from a kernel: hostile input. Unknown kinds and keys are passed over.
@@ -243,8 +253,10 @@ impl KernelFrame {
 pub(super) enum FrameError {
     #[error("a frame of {0} bytes is over the limit")]
     TooLong(usize),
-    #[error("a frame has {0} parts, which is over the limit")]
+    #[error("a frame would take {0} bytes once it is parsed, which is over the limit")]
     TooManyParts(usize),
+    #[error("a frame is nested {0} deep, which is over the limit")]
+    TooDeep(usize),
     /// The parser's own words may hold the frame's text, which is nobody's business.
     #[error("a frame is not what it must be ({0:?} error at byte {1})")]
     Malformed(serde_json::error::Category, usize),
@@ -282,9 +294,12 @@ impl FrameReader {
             return Err(FrameError::TooLong(length));
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
-        let parts = parts(body);
-        if parts > MAX_FRAME_PARTS {
-            return Err(FrameError::TooManyParts(parts));
+        let Weight { parsed_bytes, depth } = weigh(body);
+        if parsed_bytes > MAX_PARSED_BYTES {
+            return Err(FrameError::TooManyParts(parsed_bytes));
+        }
+        if depth > MAX_DEPTH {
+            return Err(FrameError::TooDeep(depth));
         }
         let frame = serde_json::from_slice(body)
             .map_err(|error| FrameError::Malformed(error.classify(), error.column()))?;
@@ -293,23 +308,38 @@ impl FrameReader {
             self.buffer.drain(..self.start);
             self.start = 0;
         }
-        Ok(Some((frame, length + parts * PART_BYTES)))
+        Ok(Some((frame, length + parsed_bytes)))
     }
 }
 
-/// How many values a JSON text has at most: a short text of many small ones takes much memory.
-fn parts(body: &[u8]) -> usize {
-    let (mut parts, mut in_text, mut escaped) = (1, false, false);
+/// What a JSON text becomes when it is parsed.
+#[derive(Debug, PartialEq, Eq)]
+struct Weight {
+    /// Besides its text.
+    parsed_bytes: usize,
+    depth: usize,
+}
+
+/// Before anything is parsed: a short text of many small values takes much memory.
+fn weigh(body: &[u8]) -> Weight {
+    let mut weight = Weight { parsed_bytes: PART_BYTES, depth: 0 };
+    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
     for byte in body {
         match (in_text, byte) {
             (true, _) if escaped => escaped = false,
             (true, b'\\') => escaped = true,
             (_, b'"') => in_text = !in_text,
-            (false, b',' | b'[' | b'{') => parts += 1,
+            (false, b',') => weight.parsed_bytes += PART_BYTES,
+            (false, b'[' | b'{') => {
+                depth += 1;
+                weight.depth = weight.depth.max(depth);
+                weight.parsed_bytes += if *byte == b'{' { OBJECT_BYTES } else { PART_BYTES };
+            }
+            (false, b']' | b'}') => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
-    parts
+    weight
 }
 
 #[cfg(test)]
@@ -318,11 +348,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn framed(value: &Value) -> Vec<u8> {
-        let body = value.to_string().into_bytes();
-        [(body.len() as u32).to_le_bytes().to_vec(), body].concat()
-    }
 
     #[test]
     fn frames_arrive_whole_however_they_are_cut() {
@@ -363,17 +388,29 @@ mod tests {
         let body = "[".repeat(200_000);
         reader.push(&(body.len() as u32).to_le_bytes());
         reader.push(body.as_bytes());
-        assert!(matches!(reader.next(), Err(FrameError::Malformed(..))));
+        assert!(matches!(
+            reader.next(),
+            Err(FrameError::TooManyParts(..) | FrameError::TooDeep(_))
+        ));
+        let mut reader = FrameReader::default();
+        let body = "[".repeat(MAX_DEPTH + 1);
+        reader.push(&(body.len() as u32).to_le_bytes());
+        reader.push(body.as_bytes());
+        assert!(matches!(reader.next(), Err(FrameError::TooDeep(_))));
     }
 
     #[test]
     fn a_frame_of_too_many_small_values_is_refused() {
-        let mut reader = FrameReader::default();
-        let body = format!("{{\"t\":\"x\",\"y\":[{}0]}}", "0,".repeat(MAX_FRAME_PARTS));
-        reader.push(&(body.len() as u32).to_le_bytes());
-        reader.push(body.as_bytes());
-        assert!(matches!(reader.next(), Err(FrameError::TooManyParts(_))));
-        assert_eq!(parts(br#"{"a": "x,[\",{", "b": [1, 2]}"#), 5);
+        for (small, bytes) in [("0,", PART_BYTES), ("{\"\":0},", OBJECT_BYTES)] {
+            let many = small.repeat(MAX_PARSED_BYTES / bytes);
+            let body = format!("{{\"t\":\"x\",\"y\":[{many}0]}}");
+            let mut reader = FrameReader::default();
+            reader.push(&(body.len() as u32).to_le_bytes());
+            reader.push(body.as_bytes());
+            assert!(matches!(reader.next(), Err(FrameError::TooManyParts(_))), "{small}");
+        }
+        let parsed_bytes = OBJECT_BYTES + 4 * PART_BYTES;
+        assert_eq!(weigh(br#"{"a": "x,[\",{", "b": [1, 2]}"#), Weight { parsed_bytes, depth: 2 });
     }
 
     proptest! {

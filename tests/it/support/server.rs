@@ -163,6 +163,14 @@ impl Server {
         let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         kilobytes * 1024
     }
+
+    /// Time on a processor, in hundredths of a second.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let after_name = stat.rsplit_once(") ").unwrap().1;
+        let fields = after_name.split(' ').skip(11).take(2);
+        fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    }
 }
 
 impl Drop for Server {

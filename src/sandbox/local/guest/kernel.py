@@ -1,7 +1,8 @@
 """One session's kernel: it moves into its room, lowers itself, and serves cells until it ends.
 
 The session socket carries frames both ways (channel.py):
-  in : {"t":"exec","id","code","lang":"python"|"sh","env":{},"stdin":null|str}
+  in : {"t":"environ","environ":{}} once, before the first cell
+       {"t":"exec","id","code","lang":"python"|"sh","env":{},"stdin":null|str}
   out: hello{python,landlock} · display{id,data,metadata,display_id?,update?,cut?} · result{id,n,data,metadata,cut?}
        error{id,ename,evalue,traceback,line?} · clear{id,wait} · dropped{id,what,bytes} · done{id,status,n?,exit_code}
 Threads of earlier cells print into a third pipe, descriptor 951, while a later cell runs.
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 
 from interpreterd_guest import jail
 from interpreterd_guest.channel import Channel
@@ -60,7 +62,7 @@ def live(shell, request, descriptors, filters):
     jail.die_with_parent()
     os.chdir("/files")
     os.environ.clear()
-    os.environ.update({**ENVIRON, **request["environ"]})
+    os.environ.update(ENVIRON)
     os.umask(0o022)
     limits = dict(request["limits"])
     limits["as"] = jail.address_space_bytes() + request["memory_bytes"]
@@ -124,7 +126,8 @@ class Streams:
     def part_threads(self):
         """What threads that are there now print from now on is no output of a cell that begins."""
         main = threading.main_thread()
-        earlier = {thread.ident for thread in threading.enumerate() if thread is not main}
+        # threads and not their numbers, which a new thread may get again
+        earlier = weakref.WeakSet(thread for thread in threading.enumerate() if thread is not main)
         if earlier:  # else nothing stands between a program and its streams: prints stay fast
             sys.stdout = ThreadStream(self.out, self.late, earlier)
             sys.stderr = ThreadStream(self.err, self.late, earlier)
@@ -136,7 +139,7 @@ class Streams:
         if text is None:
             source = os.open("/dev/null", os.O_RDONLY)
         else:
-            source = os.memfd_create("stdin")
+            source = os.open("/tmp", os.O_TMPFILE | os.O_RDWR, 0o600)
             with open(source, "wb", closefd=False) as file:
                 file.write(text.encode("utf-8", "surrogatepass"))
             os.lseek(source, 0, os.SEEK_SET)
@@ -159,7 +162,7 @@ class ThreadStream(io.TextIOBase):
         self._own, self._late, self._earlier = own, late, earlier
 
     def write(self, text):
-        stream = self._late if threading.get_ident() in self._earlier else self._own
+        stream = self._late if threading.current_thread() in self._earlier else self._own
         return stream.write(text)
 
     def writelines(self, lines):
@@ -218,6 +221,8 @@ class Kernel:
             frame = self.channel.receive()
             if frame.get("t") == "exec":
                 self.exec(frame)
+            elif frame.get("t") == "environ":
+                os.environ.update(frame["environ"])
 
     def on_interrupt(self, *_):
         if self.running and not self.channel.defers_interrupt():
