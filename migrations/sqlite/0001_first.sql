@@ -15,6 +15,7 @@ create table session (
 ) strict;
 
 create index session_by_tenant on session (tenant, session_id);
+create index session_by_end on session (ended_at) where ended_at is not null;
 create index session_open on session (owner) where state not in ('ended', 'failed');
 
 create table run (
@@ -27,6 +28,7 @@ create table run (
     session_id blob not null,
     provider text not null,
     created_at integer not null,
+    ended_at integer,
     summary text not null,
     detail text,
     detail_blob text,
@@ -35,6 +37,7 @@ create table run (
 
 create index run_by_tenant on run (tenant, run_id);
 create index run_by_session on run (tenant, session_id, run_id);
+create index run_by_end on run (ended_at) where ended_at is not null;
 create index run_open on run (owner) where status in ('queued', 'running');
 
 create table output_file (
@@ -66,3 +69,5 @@ create table idempotency (
 ) strict;
 
 create index idempotency_by_age on idempotency (created_at);
+create index idempotency_by_run on idempotency (run_id) where run_id is not null;
+create index idempotency_by_session on idempotency (session_id) where session_id is not null;

@@ -16,6 +16,9 @@ use super::ApiState;
 use super::problem::Problem;
 use crate::domain::id;
 
+/// Bodies of this length are read without waiting for room.
+const SMALL_BODY_BYTES: u64 = 64 * 1024;
+
 /// Whose things the caller sees.
 pub(super) struct Tenant(pub(super) id::Tenant);
 
@@ -106,21 +109,25 @@ pub(super) fn media_type(wanted: &str) -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
 }
 
-/// Room for a body among those that are read now: as much as it says, or may have.
+/// Room for a body among those that are read now: as much as it says, or may have. A small one needs
+/// none, as connections are bounded: nobody can keep everybody waiting with large ones that never come.
 pub(super) async fn room(
     headers: &HeaderMap,
     state: &ApiState,
-) -> Result<OwnedSemaphorePermit, Problem> {
+) -> Result<Option<OwnedSemaphorePermit>, Problem> {
     let most = state.limits.body_bytes;
     let length =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let length = length.unwrap_or(most).clamp(1, most);
+    if length <= SMALL_BODY_BYTES {
+        return Ok(None);
+    }
     let all = ApiState::body_places(state.limits.bodies_bytes);
     let places = ApiState::body_places(length).min(all);
     let places =
         Arc::clone(&state.bodies).acquire_many_owned(u32::try_from(places).unwrap_or(u32::MAX));
     match tokio::time::timeout(state.limits.transfer_seconds, places).await {
-        Ok(Ok(places)) => Ok(places),
+        Ok(Ok(places)) => Ok(Some(places)),
         Ok(Err(_)) | Err(_) => {
             let detail = "too many large bodies are read at once; try again later";
             Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_bodies", detail))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -18,9 +18,12 @@ use super::conditions;
 use super::download::Download;
 use super::extract::{Path, Tenant};
 use super::multipart::{Form, FormPart, broken};
-use super::problem::{Addressed, Conditional, Full, Guarded, InSession, Parts, Problem, Uploaded};
+use super::problem::{
+    Addressed, Checked, Conditional, Full, Guarded, InSession, Parts, Problem, Uploaded,
+};
 use crate::domain::file::{FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
+use crate::runs::RunError;
 
 /// The files of a session, and the room for them.
 #[derive(Debug, Serialize, ToSchema)]
@@ -50,11 +53,14 @@ pub(super) async fn list_files(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
     Path(id): Path<SessionId>,
-) -> Result<axum::Json<FileList>, Problem> {
+) -> Result<Response, Problem> {
+    let _turn = state.listings.acquire().await; // in line; it is never closed
     let data = state.sessions.list_files(&tenant, id).await?;
     let quota_bytes = state.sessions.get(&tenant, id).await?.limits.disk_bytes;
     let used_bytes = data.iter().map(|file| file.size_bytes).sum();
-    Ok(axum::Json(FileList { data, used_bytes, quota_bytes }))
+    // a long list takes its time: no thread that serves others is held for it
+    let list = move || axum::Json(FileList { data, used_bytes, quota_bytes }).into_response();
+    Ok(tokio::task::spawn_blocking(list).await.map_err(RunError::Panicked)?)
 }
 
 /// Put several files at once; none is written before all have been received.
@@ -111,7 +117,7 @@ pub(super) async fn put_file(
 /// Get a file, or a part of it, as it is now. Works while a cell runs.
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, InSession, Parts))]
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, InSession, Checked, Parts))]
 pub(super) async fn get_file(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -128,20 +134,33 @@ pub(super) async fn get_file(
     if wanted.part == Part::Whole {
         return Ok(download.response(&wanted, whole));
     }
-    let (entry, content) = state.sessions.read_file(&tenant, id, &path, wanted.part).await?;
-    Ok(of_entry(&path, &entry).response(&wanted, content))
+    let (now, content) = state.sessions.read_file(&tenant, id, &path, wanted.part).await?;
+    if now.etag == entry.etag {
+        return Ok(download.response(&wanted, content));
+    }
+    // a cell has changed it between the two looks: everything is judged by the second one
+    let download = of_entry(&path, &now);
+    match download.wanted(&headers) {
+        Ok(again) if again.part == wanted.part => Ok(download.response(&again, content)),
+        Ok(again) => {
+            let (now, whole) = state.sessions.read_file(&tenant, id, &path, Part::Whole).await?;
+            Ok(of_entry(&path, &now).response(&again, whole))
+        }
+        Err(response) => Ok(response),
+    }
 }
 
 /// What is told of a file, without its content.
 #[utoipa::path(head, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "Size, type and entity tag, as headers"), Guarded, Addressed, InSession, Parts))]
+    responses((status = 200, description = "Size, type and entity tag, as headers"), Guarded, Addressed, InSession, Checked))]
 pub(super) async fn head_file(
     state: State<ApiState>,
     tenant: Tenant,
     path: Path<(SessionId, String)>,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    headers.remove(header::RANGE); // RFC 9110: a range is for GET alone
     get_file(state, tenant, path, headers).await // the server sends no body to a HEAD
 }
 

@@ -111,7 +111,7 @@ async fn from_multipart(mut form: Form<'_>) -> Result<Question, Problem> {
         match part {
             FormPart::File(file) => files.push(file),
             FormPart::Field { name, content } if name == "request" => {
-                request = Some(json(&content)?)
+                request = Some(json(&content)?);
             }
             FormPart::Field { name, .. } => {
                 return Err(broken(format!(

@@ -160,13 +160,26 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Routes that give a file under conditions, or a part of it.
+/// Routes that give a part of a file.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "documents statuses; they are made in download.rs")]
 pub(super) enum Parts {
     /// The part that was asked for.
     #[response(status = 206, description = "The part that Range asks for", content_type = "*/*")]
     Part(Vec<u8>),
+    /// There is no such part.
+    #[response(
+        status = 416,
+        description = "The file has no such part; Content-Range tells its size",
+        content_type = "application/problem+json"
+    )]
+    NoSuchPart(Problem),
+}
+
+/// Routes that give a file, or what is told of it, under conditions.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "documents statuses; they are made in download.rs")]
+pub(super) enum Checked {
     /// The caller has it already.
     #[response(status = 304, description = "The caller has it already, as If-None-Match says")]
     NotModified,
@@ -177,13 +190,6 @@ pub(super) enum Parts {
         content_type = "application/problem+json"
     )]
     ConditionFailed(Problem),
-    /// There is no such part.
-    #[response(
-        status = 416,
-        description = "The file has no such part; Content-Range tells its size",
-        content_type = "application/problem+json"
-    )]
-    NoSuchPart(Problem),
 }
 
 /// A handler that panicked: a fault of ours, told like any other.

@@ -17,7 +17,7 @@ use super::ApiState;
 use super::problem::Problem;
 use crate::domain::claim::Key;
 use crate::domain::event::{COMPLETED, Sent};
-use crate::domain::id::{RunId, Tenant};
+use crate::domain::id::Tenant;
 use crate::domain::run::Run;
 use crate::runs::events::Events;
 use crate::runs::{Order, RunError, Streamed};
@@ -75,21 +75,27 @@ pub(super) async fn respond(
             Ok(Json(answer).into_response())
         }
         Way::AsEvents => {
-            let permit = reader(state)?;
-            if let Some(id) = done_before(state, tenant, &order, key.as_ref()).await? {
-                drop(permit);
-                return events(state, state.runs.events(tenant, id, 0).await?);
-            }
             let claim = key.map(|key| state.runs.claim(&order, key));
-            told(state.runs.stream(tenant, order, claim)?, permit).await
+            let mut before = state.runs.claimed(tenant, claim.as_ref()).await?;
+            if before.is_none() {
+                let permit = reader(state)?;
+                let work = state.runs.stream(tenant, order, claim.clone())?;
+                match told(work, permit).await {
+                    // another request with this key was quicker
+                    Err(error) if error.is_claimed() => {
+                        before = state.runs.claimed(tenant, claim.as_ref()).await?;
+                    }
+                    answer => return Ok(answer?),
+                }
+            }
+            let id = before.ok_or(RunError::KeyInProgress)?;
+            events(state, state.runs.events(tenant, id, 0).await?)
         }
         Way::Later => {
-            let run = match done_before(state, tenant, &order, key.as_ref()).await? {
+            let claim = key.map(|key| state.runs.claim(&order, key));
+            let run = match state.runs.claimed(tenant, claim.as_ref()).await? {
                 Some(id) => state.runs.get(tenant, id).await?,
-                None => {
-                    let claim = key.map(|key| state.runs.claim(&order, key));
-                    state.runs.queue(tenant, order, claim).await?
-                }
+                None => state.runs.queue(tenant, order, claim).await?,
             };
             let place = [
                 (header::LOCATION, format!("/v1/runs/{}", run.summary.id)),
@@ -108,19 +114,6 @@ pub(super) fn key(headers: &HeaderMap, route: &'static str) -> Result<Option<Key
         let detail = "an Idempotency-Key is 1 to 255 visible ASCII characters";
         Problem::new(StatusCode::BAD_REQUEST, "malformed_header", detail)
     })
-}
-
-/// The run that the key stands for already.
-async fn done_before(
-    state: &ApiState,
-    tenant: &Tenant,
-    order: &Order,
-    key: Option<&Key>,
-) -> Result<Option<RunId>, Problem> {
-    match key {
-        Some(key) => Ok(state.runs.keyed_run(tenant, order, key.clone()).await?),
-        None => Ok(None),
-    }
 }
 
 /// Events as server-sent events, from a place that the caller has reached before.
@@ -156,23 +149,18 @@ fn reader(state: &ApiState) -> Result<OwnedSemaphorePermit, Problem> {
 }
 
 /// Work as it goes on. What fails before anything has happened is told by its status.
-async fn told(work: Streamed, permit: OwnedSemaphorePermit) -> Result<Response, Problem> {
+async fn told(work: Streamed, permit: OwnedSemaphorePermit) -> Result<Response, RunError> {
     let Streamed { events, result, guard } = work;
     let mut events = events.peekable();
     let first = tokio::time::timeout(EARLY, std::pin::Pin::new(&mut events).peek()).await;
     if matches!(first, Ok(None)) {
         guard.map(DropGuard::disarm);
-        return Err(result.await.map_err(RunError::Panicked)?.map_or_else(Problem::from, |_| {
-            Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "internal",
-                "the work ended without an end",
-            )
-        }));
+        let answer = result.await.map_err(RunError::Panicked)??;
+        return Ok(Json(answer).into_response());
     }
     // dropped with the stream: a caller who goes away cancels the work
     let held = (guard, permit);
-    let rest = stream::once(async move { result.await });
+    let rest = stream::once(result);
     let all = events.map(Ok).chain(rest.map(Err));
     let mut last = 0;
     let mut completed = false;

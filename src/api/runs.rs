@@ -1,7 +1,7 @@
 //! Runs: list, read, and the files that they made.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -13,7 +13,7 @@ use super::download::Download;
 use super::extract::{Path, Query, Tenant};
 use super::files::file_path;
 use super::list::{List, Order, PageQuery};
-use super::problem::{Addressed, Guarded, Parts, Problem};
+use super::problem::{Addressed, Checked, Guarded, Parts, Problem};
 use super::respond;
 use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId};
@@ -120,15 +120,19 @@ pub(super) async fn run_events(
 /// Get a file that a run made; it outlives its session.
 #[utoipa::path(get, path = "/v1/runs/{run_id}/files/{*path}", tag = "runs",
     params(("run_id" = RunId, Path, description = "The run"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, Parts,
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, Checked, Parts,
         (status = 404, description = "There is no such run, or no such file of it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_run_file(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
     Path((id, path)): Path<(RunId, String)>,
-    headers: HeaderMap,
+    method: Method,
+    mut headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let path = file_path(path)?;
+    if method == Method::HEAD {
+        headers.remove(header::RANGE); // RFC 9110: a range is for GET alone
+    }
     let (file, whole) = state.runs.file(&tenant, id, path.as_str(), Part::Whole).await?;
     let (mime, size_bytes, etag) = (&file.mime, file.size_bytes, &file.sha256);
     let download = Download { name: path.name(), mime, size_bytes, etag };

@@ -22,6 +22,8 @@ pub struct ApiState {
     pub limits: Arc<LimitSettings>,
     /// Room for JSON bodies that are read at once, in pieces of [`BODY_PIECE_BYTES`].
     pub bodies: Arc<Semaphore>,
+    /// Lists of files that are made at once: each may have tens of thousands of entries.
+    pub listings: Arc<Semaphore>,
     /// A place for each stream that may be read at once.
     pub readers: Arc<Semaphore>,
     /// Names besides localhost and IP addresses that the Host header may hold.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use check::check;
@@ -20,13 +21,15 @@ use crate::config::Settings;
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::runs::Runs;
-use crate::runs::journal::Journal;
+use crate::runs::journal::{Journal, Replayed};
 use crate::sandbox::local::user::{UserError, give_up_root};
 use crate::sandbox::{SandboxError, connect};
 use crate::sessions::{RecoveredSessions, SessionError, Sessions};
-use crate::store::{self, StoreError};
+use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 
+/// Lists of files that are made at once.
+const LISTINGS: usize = 4;
 /// How long answers may take to leave once all work is over.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
@@ -140,26 +143,11 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
     std::fs::create_dir_all(&spool_dir)?;
     let journal = Journal::open(data_dir.join("journal"))?;
     recover(&opened, &journal).await?;
-    let sessions = Arc::new(Sessions::new(
-        connect::providers(&settings.local, &settings.guest, &settings.limits),
-        settings.server.default_provider.clone(),
-        Arc::clone(&opened.store),
-        settings.limits.clone(),
-    ));
-    sessions.check().await?;
-    let found = sessions.recover().await?;
-    if found != RecoveredSessions::default() {
-        tracing::warn!(
-            kept = found.kept,
-            lost = found.lost,
-            reaped = found.reaped,
-            "took up sessions of an earlier start"
-        );
-    }
+    let sessions = take_up_sessions(settings, &opened).await?;
     let runs = Runs::new(
         Arc::clone(&sessions),
         Arc::clone(&opened.store),
-        opened.blobs,
+        opened.blobs.clone(),
         Models::connect(&settings.model)?,
         settings.limits.clone(),
         spool_dir,
@@ -170,24 +158,12 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
         sessions: Arc::clone(&sessions),
         access: Arc::new(access),
         limits: Arc::new(settings.limits.clone()),
+        listings: Arc::new(Semaphore::new(LISTINGS)),
         bodies: Arc::new(Semaphore::new(ApiState::body_places(settings.limits.bodies_bytes))),
         readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
         allowed_hosts: settings.server.allowed_hosts.clone().into(),
     };
-    let duties = [
-        tokio::spawn({
-            let stop = stop.clone();
-            async move { sessions.reap(stop).await }
-        }),
-        tokio::spawn({
-            let (runs, stop) = (runs.clone(), stop.clone());
-            async move { runs.forget(stop).await }
-        }),
-        tokio::spawn({
-            let (store, stop) = (Arc::clone(&opened.store), stop.clone());
-            async move { journal.keep_up(store, stop).await }
-        }),
-    ];
+    let duties = duties(sessions, &runs, &opened.store, journal, &stop);
     let address = listener.local_addr()?;
     let bounds = serve::Bounds {
         connections: settings.limits.max_connections as usize,
@@ -205,11 +181,55 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
     Ok(())
 }
 
+/// The registry of sessions, with those of an earlier start that live on.
+async fn take_up_sessions(
+    settings: &Settings,
+    opened: &store::connect::Opened,
+) -> Result<Arc<Sessions>, AppError> {
+    let sessions = Arc::new(Sessions::new(
+        connect::providers(&settings.local, &settings.guest, &settings.limits),
+        settings.server.default_provider.clone(),
+        Arc::clone(&opened.store),
+        settings.limits.clone(),
+    ));
+    sessions.check().await?;
+    let found = sessions.recover().await?;
+    if found != RecoveredSessions::default() {
+        tracing::warn!(
+            kept = found.kept,
+            lost = found.lost,
+            reaped = found.reaped,
+            "took up sessions of an earlier start"
+        );
+    }
+    Ok(sessions)
+}
+
+/// What goes on beside the answering, until told to stop.
+fn duties(
+    sessions: Arc<Sessions>,
+    runs: &Runs,
+    store: &Arc<dyn Store>,
+    journal: Journal,
+    stop: &CancellationToken,
+) -> [JoinHandle<()>; 3] {
+    let (runs, store) = (runs.clone(), Arc::clone(store));
+    let [reaping, forgetting, writing] = [stop.clone(), stop.clone(), stop.clone()];
+    [
+        tokio::spawn(async move { sessions.reap(reaping).await }),
+        tokio::spawn(async move { runs.forget(forgetting).await }),
+        tokio::spawn(async move { journal.keep_up(store, writing).await }),
+    ]
+}
+
 /// Ends what an earlier start left open, and removes files that no run speaks of.
 async fn recover(opened: &store::connect::Opened, journal: &Journal) -> Result<(), StoreError> {
-    let journaled = journal.replay(opened.store.as_ref()).await?;
+    let Replayed { written: journaled, unread } = journal.replay(opened.store.as_ref()).await?;
     let runs = opened.store.recover_runs().await?;
-    let blobs = opened.blobs.sweep(opened.store.blobs_in_use().await?).await?;
+    let blobs = match unread {
+        0 => opened.blobs.sweep(opened.store.blobs_in_use().await?).await?,
+        _ => 0, // they may speak of blobs that nothing else does
+    };
     if journaled + runs + blobs > 0 {
         tracing::warn!(journaled, runs, blobs, "ended what an earlier start left open");
     }

@@ -48,10 +48,13 @@ pub(super) async fn serve(
         .header_read_timeout(bounds.head)
         .max_buf_size(MAX_HEAD_BYTES);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
-        let accepted = tokio::select! {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            next = next => next,
         };
         let connection = match accepted {
             Ok((connection, _)) => connection,

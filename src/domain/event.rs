@@ -102,6 +102,14 @@ struct Inside {
     closed: bool,
 }
 
+/// What comes after an event.
+enum Found {
+    Event(Sent),
+    End,
+    /// It is yet to come.
+    Later,
+}
+
 impl Default for EventLog {
     fn default() -> Self {
         Self { inside: Mutex::default(), changed: watch::Sender::new(0) }
@@ -131,6 +139,11 @@ impl EventLog {
         self.changed.send_modify(|version| *version += 1);
     }
 
+    /// True when no more events come.
+    pub fn is_closed(&self) -> bool {
+        self.inside().closed
+    }
+
     fn write(&self, name: &str, data: String) {
         let mut inside = self.inside();
         if inside.closed {
@@ -154,29 +167,26 @@ impl EventLog {
     pub async fn after(&self, id: u64) -> Option<Sent> {
         let mut changed = self.changed.subscribe();
         loop {
-            if let Some(found) = self.find(id) {
-                return found;
-            }
-            if changed.changed().await.is_err() {
-                return None;
+            match self.find(id) {
+                Found::Event(sent) => return Some(sent),
+                Found::End => return None,
+                Found::Later if changed.changed().await.is_err() => return None,
+                Found::Later => {}
             }
         }
     }
 
-    /// Some(None) at the end, None when it is yet to come.
-    fn find(&self, id: u64) -> Option<Option<Sent>> {
+    fn find(&self, id: u64) -> Found {
         let inside = self.inside();
-        let Some(first) = inside.events.front() else { return inside.closed.then_some(None) };
-        if first.id > id + 1 {
+        let none = if inside.closed { Found::End } else { Found::Later };
+        let Some(first) = inside.events.front() else { return none };
+        if first.id > id.saturating_add(1) {
             let missed = first.id - id - 1;
             let data = serde_json::to_string(&Event::Gap { missed }).expect("a gap is a number");
-            return Some(Some(Sent { id: first.id - 1, name: "gap".to_owned(), data }));
+            return Found::Event(Sent { id: first.id - 1, name: "gap".to_owned(), data });
         }
-        let place = usize::try_from(id + 1 - first.id).unwrap_or(usize::MAX);
-        match inside.events.get(place) {
-            Some(sent) => Some(Some(sent.clone())),
-            None => inside.closed.then_some(None),
-        }
+        let place = usize::try_from(id.saturating_add(1) - first.id).unwrap_or(usize::MAX);
+        inside.events.get(place).map_or(none, |sent| Found::Event(sent.clone()))
     }
 
     /// All events that are kept, without the last one of a run.
@@ -249,6 +259,7 @@ mod tests {
         );
         assert_eq!(log.after(1).await.map(|sent| sent.id), Some(2));
         assert_eq!(log.after(99).await, None);
+        assert_eq!(log.after(u64::MAX).await, None);
     }
 
     #[tokio::test]

@@ -92,6 +92,18 @@ impl From<SandboxError> for RunError {
     }
 }
 
+impl RunError {
+    /// True when another request with the same key was quicker.
+    #[must_use]
+    pub const fn is_claimed(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::Claimed)
+                | Self::Session(SessionError::Store(StoreError::Claimed))
+        )
+    }
+}
+
 impl Coded for RunError {
     fn code(&self) -> Code {
         match self {

@@ -44,15 +44,19 @@ impl Runs {
     async fn replay(&self, tenant: &Tenant, id: RunId, after: u64) -> Result<Events, RunError> {
         let run = self.get(tenant, id).await?;
         let stored = self.desk.store.events(tenant, id).await?;
+        // without a log of its own the ids are not those that a reader may have seen
+        let known = stored.is_some();
         let mut events = stored.map_or_else(|| retold(&run), |stored| read(&stored));
-        if !matches!(run.summary.status, RunStatus::Queued | RunStatus::Running) {
-            let id = events.last().map_or(0, |event| event.id) + 1;
-            events.push(Sent { id, name: COMPLETED.to_owned(), data: whole(&run) });
-        }
         let kept_from = events.first().map_or(1, |event| event.id);
+        let last = events.last().map_or(0, |event| event.id).max(if known { 0 } else { after });
         events.retain(|event| event.id > after);
-        if kept_from > after + 1 {
+        if kept_from > after.saturating_add(1) {
             events.insert(0, gap(after, kept_from));
+        }
+        let ended = !matches!(run.summary.status, RunStatus::Queued | RunStatus::Running);
+        let id = last.saturating_add(1);
+        if ended && (!known || id > after) {
+            events.push(Sent { id, name: COMPLETED.to_owned(), data: whole(&run) });
         }
         Ok(stream::iter(events).boxed())
     }

@@ -1,5 +1,7 @@
 //! One cell in a sandbox of its own, ended afterwards.
 
+use std::time::Duration;
+
 use super::live::Ticket;
 use super::spool::NewFile;
 use super::{Desk, NewCell, RunError};
@@ -8,6 +10,9 @@ use crate::domain::id::{SessionId, Tenant};
 use crate::domain::run::RunKind;
 use crate::domain::session::EndReason;
 use crate::sessions::NewSession;
+
+/// Time for what lies around the work: files in and files out.
+const AROUND_WORK: Duration = Duration::from_secs(120);
 
 /// A cell, the sandbox that it wants and the files that must lie there.
 pub struct NewExecute {
@@ -28,7 +33,8 @@ impl Desk {
         new: NewExecute,
     ) -> Result<Execution, RunError> {
         let include_content = new.include_content;
-        let session = NewSession { id: ticket.own_session, ..new.session.clone() };
+        let work = new.cell.timeout.unwrap_or(self.limits.cell_seconds);
+        let session = self.own_session(ticket, &new.session, work);
         let session = self.sessions.create(&ticket.tenant, session).await?;
         let execution = self.execute_in(ticket, session.id, new).await;
         self.end_one_shot(&ticket.tenant, session.id).await;
@@ -49,6 +55,18 @@ impl Desk {
         self.bring(lease.sandbox(), new.files).await?;
         let cell = NewCell { keep_files: true, ..new.cell };
         self.run_cell(ticket, &lease, RunKind::Execute, cell).await
+    }
+
+    /// A session for one piece of work lives for as long as the work may take.
+    pub(super) fn own_session(
+        &self,
+        ticket: &Ticket,
+        new: &NewSession,
+        work: Duration,
+    ) -> NewSession {
+        let longest = self.limits.create_seconds + work + AROUND_WORK;
+        let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds.max(longest));
+        NewSession { id: ticket.own_session, lifetime: Some(lifetime), ..new.clone() }
     }
 
     pub(super) async fn end_one_shot(&self, tenant: &Tenant, id: SessionId) {

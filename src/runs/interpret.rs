@@ -77,7 +77,8 @@ impl Desk {
         let tenant = &ticket.tenant;
         let include_content = new.include_content;
         let model = self.models.get(new.model.as_deref())?;
-        let own = NewSession { id: ticket.own_session, ..new.session.clone() };
+        let work = new.timeout.unwrap_or(self.limits.interpret_seconds);
+        let own = self.own_session(ticket, &new.session, work);
         let (id, one_shot) = match new.session_id {
             Some(id) => (id, false),
             None => (self.sessions.create(tenant, own).await?.id, true),

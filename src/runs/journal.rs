@@ -20,6 +20,15 @@ const AGAIN: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Journal(Arc<PathBuf>);
 
+/// What became of what waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Ends that are written down now.
+    pub written: usize,
+    /// Entries that cannot be read: what they speak of must be kept.
+    pub unread: usize,
+}
+
 /// What is needed to write an end down later.
 #[derive(Serialize, Deserialize)]
 struct Entry {
@@ -27,6 +36,7 @@ struct Entry {
     epoch: i64,
     run: Run,
     files: Vec<StoredFile>,
+    release_key: bool,
 }
 
 impl Journal {
@@ -43,6 +53,7 @@ impl Journal {
             epoch: finish.epoch,
             run: finish.run.clone(),
             files: finish.files.to_vec(),
+            release_key: finish.release_key,
         };
         let id = finish.run.summary.id;
         let partial = self.0.join(format!("{id}.partial"));
@@ -53,19 +64,25 @@ impl Journal {
         File::open(self.0.as_path())?.sync_all()
     }
 
-    /// Writes down what waits, as far as the store takes it. Says how many ends were written.
-    pub async fn replay(&self, store: &dyn Store) -> Result<usize, StoreError> {
-        let mut written = 0;
-        for path in self.waiting() {
-            let Some(entry) = read(&path) else { continue };
-            let Entry { tenant, epoch, run, files } = entry;
-            let finish = Finish { run: &run, files: &files, events: None, epoch };
+    /// Writes down what waits, as far as the store takes it.
+    ///
+    /// # Errors
+    /// When the store takes none, or the folder cannot be read: what waits is then not known.
+    pub async fn replay(&self, store: &dyn Store) -> Result<Replayed, StoreError> {
+        let mut replayed = Replayed::default();
+        for path in self.waiting().map_err(StoreError::Content)? {
+            let Some(entry) = read(&path) else {
+                replayed.unread += 1;
+                continue;
+            };
+            let Entry { tenant, epoch, run, files, release_key } = entry;
+            let finish = Finish { run: &run, files: &files, events: None, epoch, release_key };
             store.finish_run(&Tenant::named(tenant), &finish).await?;
             if fs::remove_file(&path).is_ok() {
-                written += 1;
+                replayed.written += 1;
             }
         }
-        Ok(written)
+        Ok(replayed)
     }
 
     /// Tries again and again until told to stop.
@@ -76,8 +93,10 @@ impl Journal {
                 () = tokio::time::sleep(AGAIN) => {}
             }
             match self.replay(store.as_ref()).await {
-                Ok(0) => {}
-                Ok(runs) => tracing::info!(runs, "ends of runs were written from the journal"),
+                Ok(Replayed { written: 0, .. }) => {}
+                Ok(Replayed { written, .. }) => {
+                    tracing::info!(runs = written, "ends of runs were written from the journal");
+                }
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the store takes no ends of runs yet"
@@ -86,10 +105,15 @@ impl Journal {
         }
     }
 
-    fn waiting(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.0.as_path()).into_iter().flatten();
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+    fn waiting(&self) -> io::Result<Vec<PathBuf>> {
+        let mut waiting = Vec::new();
+        for entry in fs::read_dir(self.0.as_path())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                waiting.push(path);
+            }
+        }
+        Ok(waiting)
     }
 
     fn path(&self, id: RunId) -> PathBuf {

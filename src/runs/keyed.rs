@@ -15,7 +15,6 @@ use crate::domain::run::{Run, RunKind, RunStatus};
 use crate::domain::session::{Session, SessionState};
 use crate::llm::LlmError;
 use crate::sessions::{NewSession, SessionError};
-use crate::store::StoreError;
 
 impl Runs {
     /// Does the work once for its key: the same request again gets the stored answer. Work under a
@@ -42,7 +41,7 @@ impl Runs {
         });
         match work.await.map_err(RunError::Panicked)? {
             // another request with this key was quicker
-            Err(RunError::Store(StoreError::Claimed)) => {
+            Err(error) if error.is_claimed() => {
                 match self.desk.claimed_run(tenant, &claim).await? {
                     Some(id) => self.desk.replay(tenant, id, &again).await,
                     None => Err(RunError::KeyInProgress),
@@ -53,14 +52,15 @@ impl Runs {
     }
 
     /// The run that a key stands for, if it was used before with the same request.
-    pub async fn keyed_run(
+    pub async fn claimed(
         &self,
         tenant: &Tenant,
-        order: &Order,
-        key: Key,
+        claim: Option<&Claim>,
     ) -> Result<Option<RunId>, RunError> {
-        let claim = self.desk.claim(key, &fingerprint(order));
-        self.desk.claimed_run(tenant, &claim).await
+        match claim {
+            Some(claim) => self.desk.claimed_run(tenant, claim).await,
+            None => Ok(None),
+        }
     }
 
     /// The claim that work under this key must write.
@@ -83,9 +83,10 @@ impl Runs {
         }
         let (desk, owner, kept) = (Arc::clone(&self.desk), tenant.clone(), claim.clone());
         let new = NewSession { claim: Some(kept), ..new };
-        let made = self.tracker.spawn(async move { Ok(desk.sessions.create(&owner, new).await?) });
-        match made.await.map_err(RunError::Panicked)? {
-            Err(RunError::Session(SessionError::Store(StoreError::Claimed))) => {
+        self.admit()?;
+        let made = self.tracker.spawn(async move { desk.sessions.create(&owner, new).await });
+        match made.await.map_err(RunError::Panicked)?.map_err(RunError::from) {
+            Err(error) if error.is_claimed() => {
                 self.desk.claimed_session(tenant, &claim).await?.ok_or(RunError::KeyInProgress)
             }
             other => other,
@@ -97,16 +98,17 @@ impl Runs {
 struct Replay {
     code: String,
     language: Language,
+    include_content: bool,
 }
 
 impl Replay {
     fn of(order: &Order) -> Self {
-        let (code, language) = match order {
-            Order::Exec(_, cell) => (cell.code.clone(), cell.language),
-            Order::Execute(new) => (new.cell.code.clone(), new.cell.language),
-            Order::Interpret(_) => (String::new(), Language::Python),
+        let (code, language, include_content) = match order {
+            Order::Exec(_, cell) => (cell.code.clone(), cell.language, false),
+            Order::Execute(new) => (new.cell.code.clone(), new.cell.language, new.include_content),
+            Order::Interpret(new) => (String::new(), Language::Python, new.include_content),
         };
-        Self { code, language }
+        Self { code, language, include_content }
     }
 }
 
@@ -169,16 +171,25 @@ impl Desk {
 
     /// The answer that a run was, or would have been, given.
     async fn replay(&self, tenant: &Tenant, id: RunId, order: &Replay) -> Result<Answer, RunError> {
-        let run = self.store.run(tenant, id).await?.ok_or(RunError::NotFound(id))?;
+        let mut run = self.store.run(tenant, id).await?.ok_or(RunError::NotFound(id))?;
         if matches!(run.summary.status, RunStatus::Queued | RunStatus::Running) {
             return Err(RunError::KeyInProgress);
         }
         if run.summary.kind != RunKind::Interpret {
-            return Ok(execution_of(&run, order).into());
+            let mut execution = execution_of(&run, order);
+            if order.include_content
+                && let Some(files) = &mut execution.output_files
+            {
+                self.include_content(tenant, id, files).await;
+            }
+            return Ok(execution.into());
         }
         let kind = run.summary.failure.as_ref().map(|failure| failure.kind);
         if kind == Some(FailureKind::ModelUnavailable) {
             return Err(RunError::ModelFailed { run_id: id, source: LlmError::FailedBefore });
+        }
+        if order.include_content {
+            self.include_content(tenant, id, &mut run.output_files).await;
         }
         Ok(run.into())
     }

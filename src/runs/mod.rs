@@ -177,7 +177,8 @@ impl Runs {
         Ok(Streamed { events: events::follow(log, 0), result, guard })
     }
 
-    /// Writes the work down, answers at once, and does it in its turn.
+    /// Writes the work down, answers at once, and does it in its turn. Gives the run of the key when
+    /// another request was quicker.
     pub async fn queue(
         &self,
         tenant: &Tenant,
@@ -187,14 +188,26 @@ impl Runs {
         self.desk.check(&order)?;
         let cancel = self.admit()?;
         let mut ticket = Ticket::new(tenant, cancel, true);
-        let summary = self.desk.queued(&mut ticket, &order).await?;
-        self.desk.store.begin_run(tenant, &summary, claim.as_ref()).await?;
-        crash::point("run.queued");
-        ticket.queued = Some(summary.clone());
-        let desk = Arc::clone(&self.desk);
-        // before it is answered: its events may be asked for at once
-        let registered = desk.live.register(&ticket);
-        self.tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
+        let key = claim.clone();
+        let (desk, tracker) = (Arc::clone(&self.desk), self.tracker.clone());
+        // a caller who goes away now leaves no row without its work
+        let queued = self.tracker.spawn(async move {
+            let summary = desk.queued(&mut ticket, &order).await?;
+            desk.store.begin_run(&ticket.tenant, &summary, claim.as_ref()).await?;
+            crash::point("run.queued");
+            ticket.queued = Some(summary.clone());
+            // before it is answered: its events may be asked for at once
+            let registered = desk.live.register(&ticket);
+            tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
+            Ok::<_, RunError>(summary)
+        });
+        let summary = match queued.await.map_err(RunError::Panicked)? {
+            Err(error) if error.is_claimed() => {
+                let id = self.claimed(tenant, key.as_ref()).await?;
+                return self.get(tenant, id.ok_or(RunError::KeyInProgress)?).await;
+            }
+            summary => summary?,
+        };
         Ok(Run {
             summary,
             text: String::new(),
@@ -363,7 +376,7 @@ impl Desk {
         }
         if let (Err(error), Some(summary)) = (&result, ticket.queued.clone()) {
             // one that failed before it began is ended here; one that began has ended itself
-            if !matches!(error, RunError::ModelFailed { .. }) {
+            if !ticket.log.is_closed() {
                 self.finish_unstarted(ticket, summary, error).await;
             }
         }

@@ -43,12 +43,22 @@ impl Desk {
 
     /// Writes down how the run ended. The result is in hand: a store that fails does not take it away.
     pub(super) async fn finish(&self, ticket: &Ticket, run: &mut Run, kept: &[StoredFile]) {
+        self.write_end(ticket, run, kept, false).await;
+    }
+
+    async fn write_end(
+        &self,
+        ticket: &Ticket,
+        run: &mut Run,
+        kept: &[StoredFile],
+        release_key: bool,
+    ) {
         let now = OffsetDateTime::now_utc();
         run.summary.finished_at = Some(now);
         let started = run.summary.started_at.unwrap_or(run.summary.created_at);
         run.summary.duration_ms = Some((now - started).as_seconds_f64() * 1000.0);
         let events = ticket.loud.then(|| events::written(&ticket.log));
-        let finish = Finish { run, files: kept, events, epoch: self.store.epoch() };
+        let finish = Finish { run, files: kept, events, epoch: self.store.epoch(), release_key };
         crash::point("cell.done");
         if let Err(error) = self.store.finish_run(&ticket.tenant, &finish).await {
             tracing::error!(run.id = %run.summary.id, error = &error as &dyn std::error::Error, "a run's end goes to the journal");
@@ -59,7 +69,8 @@ impl Desk {
         crash::point("run.finished");
     }
 
-    /// Writes down that a run's code was never handed over.
+    /// Writes down that a run's code was never handed over, and tells who listens. A caller who is
+    /// told to try again may do so with the same key; one who was answered before has its run.
     pub(super) async fn finish_unstarted(
         &self,
         ticket: &Ticket,
@@ -80,7 +91,8 @@ impl Desk {
             code_exec_results: Vec::new(),
             output_files: Vec::new(),
         };
-        self.finish(ticket, &mut run, &[]).await;
+        self.write_end(ticket, &mut run, &[], ticket.queued.is_none()).await;
+        ticket.log.complete(serde_json::to_string(&run).expect("runs have string keys"));
     }
 }
 

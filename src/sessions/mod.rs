@@ -8,6 +8,7 @@ mod recovery;
 mod slot;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -311,10 +312,23 @@ impl Sessions {
                 }
             }
         }
-        let written = self.store.update_session(tenant, &slot.snapshot()).await;
-        self.forget(id);
-        written?;
+        self.write_end(&slot).await?;
         Ok(true)
+    }
+
+    /// Forgets an ended session once its end is written; until then it is known by its slot.
+    async fn write_end(&self, slot: &Slot) -> Result<(), SessionError> {
+        slot.unwritten.store(true, Ordering::SeqCst);
+        self.store.update_session(&slot.tenant, &slot.snapshot()).await?;
+        self.forget(slot.id);
+        Ok(())
+    }
+
+    /// Sessions whose end the store could not take.
+    fn unwritten(&self) -> Vec<Arc<Slot>> {
+        let live = self.live();
+        let unwritten = live.values().filter(|slot| slot.unwritten.load(Ordering::SeqCst));
+        unwritten.cloned().collect()
     }
 
     /// Ends every session and then what the providers keep running.

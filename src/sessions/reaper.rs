@@ -23,6 +23,12 @@ impl Sessions {
                 () = self.deadlines.notified() => continue,
                 () = sleep_until(next) => {}
             }
+            for slot in self.unwritten() {
+                if let Err(error) = self.write_end(&slot).await {
+                    tracing::debug!(session.id = %slot.id, error = &error as &dyn std::error::Error, "a session's end waits for the store");
+                    break;
+                }
+            }
             let ends = self.overdue(Instant::now()).into_iter().map(|(slot, reason)| async move {
                 if let Err(error) = self.end(&slot.tenant, slot.id, reason).await {
                     tracing::error!(session.id = %slot.id, error = &error as &dyn std::error::Error, "a session's end was not written");

@@ -1,6 +1,6 @@
 //! What the registry keeps of one session.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub(super) struct Slot {
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
     pub(super) waiting: AtomicU32,
     pub(super) max_waiting: u32,
+    /// True from its end on until the store knows of it.
+    pub(super) unwritten: AtomicBool,
     inside: Mutex<Inside>,
 }
 
@@ -56,6 +58,7 @@ impl Slot {
             turn: Arc::default(),
             waiting: AtomicU32::new(0),
             max_waiting,
+            unwritten: AtomicBool::new(false),
             inside: Mutex::new(Inside {
                 idle,
                 session,

@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt, WriteMultipart};
 use sha2::{Digest, Sha256};
 
-use crate::domain::id::ExecutionId;
+use crate::domain::id::{ExecutionId, RunId};
 use crate::store::StoreError;
 
 /// What is handed to the disk at once.
@@ -37,6 +37,7 @@ pub struct Written {
 impl Blobs {
     /// Blobs in a folder that exists.
     pub fn in_folder(folder: &FilePath) -> Result<Self, StoreError> {
+        remove_staged(folder).map_err(StoreError::Content)?;
         let store = LocalFileSystem::new_with_prefix(folder).map_err(StoreError::Blob)?;
         Ok(Self(Arc::new(store.with_fsync(true))))
     }
@@ -46,7 +47,7 @@ impl Blobs {
         &self,
         mut content: BoxStream<'_, std::io::Result<Bytes>>,
     ) -> Result<Written, StoreError> {
-        let blob = new_name();
+        let blob = name_of(&ExecutionId::new().to_string());
         let upload =
             self.0.put_multipart(&Path::from(blob.as_str())).await.map_err(StoreError::Blob)?;
         let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
@@ -70,9 +71,14 @@ impl Blobs {
         Ok(Written { blob, size_bytes, sha256 })
     }
 
-    /// Writes one payload.
-    pub async fn write_whole(&self, content: Bytes) -> Result<String, StoreError> {
-        let blob = new_name();
+    /// Writes one payload of a run. A second try writes the same blob again.
+    pub async fn write_whole(
+        &self,
+        run: RunId,
+        what: &str,
+        content: Bytes,
+    ) -> Result<String, StoreError> {
+        let blob = format!("{}-{what}", name_of(&run.to_string()));
         self.0.put(&Path::from(blob.as_str()), content.into()).await.map_err(StoreError::Blob)?;
         Ok(blob)
     }
@@ -123,9 +129,25 @@ impl Blobs {
 }
 
 /// Two letters of folder keep folders short; the end of an id is its random part.
-fn new_name() -> String {
-    let id = ExecutionId::new().to_string();
+fn name_of(id: &str) -> String {
     format!("{}/{id}", &id[id.len() - 2..])
+}
+
+/// A write that a `kill -9` broke off has left its part as `name#1`, which the library does not list.
+fn remove_staged(folder: &FilePath) -> std::io::Result<()> {
+    for shelf in std::fs::read_dir(folder)? {
+        let shelf = shelf?;
+        if !shelf.file_type()?.is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(shelf.path())? {
+            let file = file?;
+            if file.file_name().as_encoded_bytes().contains(&b'#') {
+                std::fs::remove_file(file.path())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn missing(error: object_store::Error) -> StoreError {

@@ -38,7 +38,8 @@ pub trait Store: Send + Sync {
         claim: Option<&Claim>,
     ) -> Result<(), StoreError>;
 
-    /// Writes down how a session stands now; an ended one stays as it ended.
+    /// Writes down how a session stands now; an ended one stays as it ended. The key of one that has
+    /// failed is free again.
     async fn update_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError>;
 
     /// A session as it was last written down.
@@ -136,4 +137,6 @@ pub struct Finish<'a> {
     pub events: Option<Vec<u8>>,
     /// The start of the replica that began it.
     pub epoch: i64,
+    /// True when nothing was begun and its caller is told to try again: its key is free again.
+    pub release_key: bool,
 }

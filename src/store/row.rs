@@ -40,6 +40,8 @@ pub(super) struct SessionRow {
     pub(super) state: &'static str,
     pub(super) body: String,
     pub(super) ended_at: Option<i64>,
+    /// It was never ready: the key that it was asked for with may be used again.
+    pub(super) release_key: bool,
 }
 
 /// A run at its begin.
@@ -65,6 +67,8 @@ pub(super) struct FinishRow {
     pub(super) detail: Option<String>,
     pub(super) detail_blob: Option<String>,
     pub(super) events_blob: Option<String>,
+    pub(super) ended_at: i64,
+    pub(super) release_key: bool,
     pub(super) files: Vec<StoredFile>,
 }
 
@@ -133,6 +137,7 @@ impl SessionRow {
             },
             body: json(session)?,
             ended_at: session.ended_at.map(microseconds),
+            release_key: session.state == SessionState::Failed,
         })
     }
 }

@@ -50,8 +50,14 @@ insert into run (run_id, tenant, owner, epoch, kind, status, session_id, provide
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 pub(super) const FINISH_RUN: &str = "
-update run set status = $4, summary = $5, detail = $6, detail_blob = $7, events_blob = $8
+update run set status = $4, summary = $5, detail = $6, detail_blob = $7, events_blob = $8,
+    ended_at = $9
 where run_id = $1 and tenant = $2 and epoch = $3 and status in ('queued', 'running')";
+
+/// A key whose request was never begun may be used again.
+pub(super) const RELEASE_RUN_KEY: &str = "delete from idempotency where run_id = $1";
+
+pub(super) const RELEASE_SESSION_KEY: &str = "delete from idempotency where session_id = $1";
 
 pub(super) const START_RUN: &str = "
 update run set status = 'running', summary = $4
@@ -96,19 +102,22 @@ update session set owner = $3, epoch = $4, state = $5, body = $6
 where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
 
 pub(super) const SELECT_EXPIRED_BLOBS: &str = "
-select f.blob from output_file f join run r on r.run_id = f.run_id
-where r.created_at < $1 and r.status not in ('queued', 'running')
-union select detail_blob from run
-where created_at < $1 and status not in ('queued', 'running') and detail_blob is not null
-union select events_blob from run
-where created_at < $1 and status not in ('queued', 'running') and events_blob is not null";
+select f.blob from output_file f join run r on r.run_id = f.run_id where r.ended_at < $1
+union select detail_blob from run where ended_at < $1 and detail_blob is not null
+union select events_blob from run where ended_at < $1 and events_blob is not null";
 
 pub(super) const DELETE_EXPIRED_FILES: &str = "
-delete from output_file where run_id in
-(select run_id from run where created_at < $1 and status not in ('queued', 'running'))";
+delete from output_file where run_id in (select run_id from run where ended_at < $1)";
 
-pub(super) const DELETE_EXPIRED_RUNS: &str = "
-delete from run where created_at < $1 and status not in ('queued', 'running')";
+/// A key never stands for what is not there any more.
+pub(super) const DELETE_KEYS_OF_EXPIRED_RUNS: &str = "
+delete from idempotency where run_id in (select run_id from run where ended_at < $1)";
+
+pub(super) const DELETE_EXPIRED_RUNS: &str = "delete from run where ended_at < $1";
+
+pub(super) const DELETE_KEYS_OF_EXPIRED_SESSIONS: &str = "
+delete from idempotency where session_id in
+(select session_id from session where ended_at < $1 and state in ('ended', 'failed'))";
 
 pub(super) const DELETE_EXPIRED_SESSIONS: &str = "
 delete from session where ended_at < $1 and state in ('ended', 'failed')";

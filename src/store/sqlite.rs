@@ -91,6 +91,8 @@ impl SqliteStore {
             detail: None,
             detail_blob: None,
             events_blob: None,
+            ended_at: microseconds(OffsetDateTime::now_utc()),
+            release_key: false,
             files: Vec::new(),
         };
         self.writer.write(Write::FinishRun(Box::new(finish), epoch)).await?;
@@ -255,14 +257,18 @@ impl Store for SqliteStore {
         let run = finish.run;
         let detail = RunDetail::of(run)?;
         let (detail, detail_blob) = if detail.len() > MAX_ROW_BYTES {
-            (None, Some(self.blobs.write_whole(detail.into()).await?))
+            (None, Some(self.blobs.write_whole(run.summary.id, "detail", detail.into()).await?))
         } else {
             (Some(detail), None)
         };
         let events_blob = match finish.events.as_ref().filter(|events| !events.is_empty()) {
-            Some(events) => Some(self.blobs.write_whole(Bytes::copy_from_slice(events)).await?),
+            Some(events) => {
+                let events = Bytes::copy_from_slice(events);
+                Some(self.blobs.write_whole(run.summary.id, "events", events).await?)
+            }
             None => None,
         };
+        let ended_at = run.summary.finished_at.unwrap_or_else(OffsetDateTime::now_utc);
         let row = FinishRow {
             run_id: run.summary.id.uuid(),
             tenant: tenant.name().to_owned(),
@@ -271,6 +277,8 @@ impl Store for SqliteStore {
             detail,
             detail_blob,
             events_blob,
+            ended_at: microseconds(ended_at),
+            release_key: finish.release_key,
             files: finish.files.to_vec(),
         };
         let write = Write::FinishRun(Box::new(row), finish.epoch);

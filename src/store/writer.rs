@@ -149,9 +149,10 @@ async fn together(
 fn is_single(write: &Write) -> bool {
     match write {
         Write::InsertSession(_, claim) | Write::BeginRun(_, claim) => claim.is_none(),
-        Write::UpdateSession(_) | Write::StartRun(_) | Write::AdoptSession(_) => true,
+        Write::UpdateSession(session) => !session.release_key,
+        Write::StartRun(_) | Write::AdoptSession(_) => true,
         Write::Expire { .. } => false,
-        Write::FinishRun(finish, _) => finish.files.is_empty(),
+        Write::FinishRun(finish, _) => finish.files.is_empty() && !finish.release_key,
     }
 }
 
@@ -163,36 +164,11 @@ async fn apply(
     let done = match write {
         Write::InsertSession(row, claim) => {
             take_key(connection, claim.as_ref()).await?;
-            sqlx::query(sql::INSERT_SESSION)
-                .bind(row.session_id)
-                .bind(&row.tenant)
-                .bind(owner.replica_id)
-                .bind(owner.epoch)
-                .bind(row.state)
-                .bind(&row.body)
-                .execute(&mut *connection)
-                .await?
+            return own_session(connection, sql::INSERT_SESSION, row, owner).await;
         }
-        Write::UpdateSession(row) => {
-            sqlx::query(sql::UPDATE_SESSION)
-                .bind(row.session_id)
-                .bind(&row.tenant)
-                .bind(row.state)
-                .bind(&row.body)
-                .bind(row.ended_at)
-                .execute(&mut *connection)
-                .await?
-        }
+        Write::UpdateSession(row) => return update_session(connection, row).await,
         Write::AdoptSession(row) => {
-            sqlx::query(sql::ADOPT_SESSION)
-                .bind(row.session_id)
-                .bind(&row.tenant)
-                .bind(owner.replica_id)
-                .bind(owner.epoch)
-                .bind(row.state)
-                .bind(&row.body)
-                .execute(&mut *connection)
-                .await?
+            return own_session(connection, sql::ADOPT_SESSION, row, owner).await;
         }
         Write::Expire { before, now } => return expire(connection, *before, *now).await,
         Write::BeginRun(row, claim) => {
@@ -225,6 +201,44 @@ async fn apply(
     Ok(done.rows_affected())
 }
 
+/// A session's row with whose it is.
+async fn own_session(
+    connection: &mut SqliteConnection,
+    statement: &'static str,
+    row: &SessionRow,
+    owner: Owner,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query(statement)
+        .bind(row.session_id)
+        .bind(&row.tenant)
+        .bind(owner.replica_id)
+        .bind(owner.epoch)
+        .bind(row.state)
+        .bind(&row.body)
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected())
+}
+
+async fn update_session(
+    connection: &mut SqliteConnection,
+    row: &SessionRow,
+) -> Result<u64, StoreError> {
+    if row.release_key {
+        let release = sqlx::query(sql::RELEASE_SESSION_KEY).bind(row.session_id);
+        release.execute(&mut *connection).await?;
+    }
+    let done = sqlx::query(sql::UPDATE_SESSION)
+        .bind(row.session_id)
+        .bind(&row.tenant)
+        .bind(row.state)
+        .bind(&row.body)
+        .bind(row.ended_at)
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected())
+}
+
 /// Rows only: blobs go after this is committed.
 async fn expire(
     connection: &mut SqliteConnection,
@@ -234,7 +248,9 @@ async fn expire(
     let mut gone = 0;
     for (statement, limit) in [
         (sql::DELETE_EXPIRED_FILES, before),
+        (sql::DELETE_KEYS_OF_EXPIRED_RUNS, before),
         (sql::DELETE_EXPIRED_RUNS, before),
+        (sql::DELETE_KEYS_OF_EXPIRED_SESSIONS, before),
         (sql::DELETE_EXPIRED_SESSIONS, before),
         (sql::DELETE_EXPIRED_KEYS, now - KEY_MICROSECONDS),
     ] {
@@ -278,10 +294,14 @@ async fn finish(
         .bind(&row.detail)
         .bind(&row.detail_blob)
         .bind(&row.events_blob)
+        .bind(row.ended_at)
         .execute(&mut *connection)
         .await?;
     if done.rows_affected() == 0 {
         return Ok(0);
+    }
+    if row.release_key {
+        sqlx::query(sql::RELEASE_RUN_KEY).bind(row.run_id).execute(&mut *connection).await?;
     }
     for file in &row.files {
         sqlx::query(sql::INSERT_OUTPUT_FILE)

@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::server::{Server, open_folder};
-use crate::support::{Caller, problem};
+use crate::support::{Caller, problem, sse};
 
 /// Sends a keyed request to a service that ends before it answers.
 async fn into_the_crash(caller: &Caller, path: &str, body: &Value, later: bool) {
@@ -225,4 +225,36 @@ async fn what_is_over_is_forgotten_after_its_time_with_its_files() {
         tokio::task::yield_now().await;
     }
     assert_eq!(living.text("1").await, "1", "a living session is not over");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_taken_up_after_a_crash_comes_to_its_end() {
+    let (_folder, server) = crash("run.begun", "/v1/execute", &json!({"code": "1"}), false).await;
+    let caller = server.caller();
+    let id = runs(&caller).await[0]["id"].as_str().unwrap().to_owned();
+    for last in ["0", "1", "2", "500", "18446744073709551615"] {
+        let request = caller
+            .request(Method::GET, &format!("/v1/runs/{id}/events"))
+            .header("last-event-id", last);
+        let events = sse::all(crate::support::send(request).await).await;
+        let end = events.last().unwrap_or_else(|| panic!("no event after {last}"));
+        assert_eq!((end.name.as_str(), &end.data["status"]), ("run.completed", &json!("unknown")));
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_read_costs_no_file() {
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let server = Server::start_in(&data_dir, &[]);
+    server.caller().session().await.delete().await;
+    server.signal(libc::SIGTERM);
+    server.wait();
+    std::fs::write(data_dir.join("journal/x.json"), "half").unwrap();
+    let blob = data_dir.join("blobs/zz/its-file");
+    std::fs::create_dir_all(blob.parent().unwrap()).unwrap();
+    std::fs::write(&blob, "what the entry speaks of").unwrap();
+    let again = Server::start_in(&data_dir, &[]);
+    assert!(blob.exists() && data_dir.join("journal/x.json").exists());
+    assert!(again.log().contains("an end in the journal cannot be read"), "{}", again.log());
 }

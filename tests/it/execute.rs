@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::support::problem;
-use crate::support::server::caller;
+use crate::support::server::{Server, caller};
 
 #[tokio::test]
 async fn files_go_in_and_what_was_made_outlives_the_sandbox() {
@@ -80,4 +80,12 @@ async fn files_beyond_what_is_kept_of_a_run_are_left_out_and_said() {
     let (_, execution) = server.caller().post("/v1/execute", json!({"code": code})).await;
     assert_eq!(execution["output_files"].as_array().unwrap().len(), 1, "{execution}");
     assert_eq!((&execution["status"], &execution["truncated"]), (&json!("success"), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_sandbox_for_one_call_lives_as_long_as_the_call_may_take() {
+    let server = Server::start(&[("LIFETIME_SECONDS", "1")]);
+    let body = json!({"code": "import time; time.sleep(1.7); print('done')"});
+    let (_, execution) = server.caller().post("/v1/execute", body).await;
+    assert_eq!((&execution["status"], &execution["stdout"]), (&json!("success"), &json!("done\n")));
 }

@@ -84,8 +84,9 @@ async fn an_execute_with_files_is_the_same_whatever_its_form() {
     assert_eq!(first.1["stdout"], "hi\n", "{}", first.1);
     let again = send(&caller, "/v1/execute", "execute-1", &body).await;
     assert_eq!(
-        (&again.1["run_id"], &again.1["output_files"][0]["sha256"]),
-        (&first.1["run_id"], &first.1["output_files"][0]["sha256"])
+        (&again.1["run_id"], &again.1["output_files"]),
+        (&first.1["run_id"], &first.1["output_files"]),
+        "contents and all"
     );
     let (_, runs) = caller
         .get(&format!("/v1/runs?session_id={}", first.1["session_id"].as_str().unwrap()))

@@ -240,10 +240,12 @@ async fn a_run_can_be_cancelled_while_it_goes_on_and_while_it_waits() {
         tokio::task::yield_now().await;
     }
     for run in [&waiting, &running] {
+        let following = events_of(&caller, run, None).await; // from before its end
         let path = format!("/v1/runs/{}/cancel", run["id"].as_str().unwrap());
         let (status, told) = answer(caller.request(Method::POST, &path)).await;
         assert_eq!((status, &told["id"]), (StatusCode::ACCEPTED, &run["id"]), "{told}");
-        sse::all(events_of(&caller, run, None).await).await;
+        let events = sse::all(following).await;
+        assert_eq!(events.last().unwrap().name, "run.completed", "{events:?}");
         let (_, ended) = caller.get(&format!("/v1/runs/{}", run["id"].as_str().unwrap())).await;
         assert_eq!(ended["status"], "cancelled", "{ended}");
         let again = answer(caller.request(Method::POST, &path)).await;

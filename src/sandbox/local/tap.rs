@@ -25,7 +25,7 @@ impl Tap {
     /// Waits until there is something to read. A pipe at its end never has anything again.
     pub(super) async fn readable(&self) {
         if self.ended || self.pipe.readable().await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     }
 

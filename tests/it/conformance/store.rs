@@ -25,7 +25,13 @@ async fn close(opened: Opened) {
 }
 
 fn finish<'a>(opened: &Opened, run: &'a Run, files: &'a [StoredFile]) -> Finish<'a> {
-    Finish { run, files, events: Some(b"line\n".to_vec()), epoch: opened.store.epoch() }
+    Finish {
+        run,
+        files,
+        events: Some(b"line\n".to_vec()),
+        epoch: opened.store.epoch(),
+        release_key: false,
+    }
 }
 
 fn tenants() -> (Tenant, Tenant) {
@@ -348,10 +354,77 @@ async fn many_writes_at_once_are_all_kept() {
 async fn blobs_that_nothing_speaks_of_are_swept() {
     let folder = tempfile::tempdir().unwrap();
     let opened = opened(folder.path()).await;
-    let kept = opened.blobs.write_whole("kept".into()).await.unwrap();
-    let orphan = opened.blobs.write_whole("orphan".into()).await.unwrap();
+    let (one, other) = (RunId::new(), RunId::new());
+    let kept = opened.blobs.write_whole(one, "detail", "kept".into()).await.unwrap();
+    let orphan = opened.blobs.write_whole(other, "detail", "orphan".into()).await.unwrap();
     assert_eq!(opened.blobs.sweep(vec![kept.clone()]).await.unwrap(), 1);
     assert_eq!(opened.blobs.read_whole(&kept).await.unwrap(), "kept");
     assert!(opened.blobs.read_whole(&orphan).await.is_err());
+    close(opened).await;
+}
+
+#[tokio::test]
+async fn what_a_kill_left_of_a_blob_is_removed_and_a_second_try_takes_no_more_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path()).await;
+    let run = RunId::new();
+    let first = store.blobs.write_whole(run, "detail", "one".into()).await.unwrap();
+    let second = store.blobs.write_whole(run, "detail", "two".into()).await.unwrap();
+    assert_eq!(first, second);
+    let whole = folder.path().join("blobs").join(&first);
+    let staged = whole.with_file_name("0a#1");
+    std::fs::write(&staged, "half").unwrap();
+    close(store).await;
+    let again = opened(folder.path()).await;
+    assert!(whole.exists() && !staged.exists());
+    close(again).await;
+}
+
+#[tokio::test]
+async fn the_key_of_what_was_never_begun_is_free_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = opened(folder.path()).await;
+    let (tenant, _) = tenants();
+    let claim =
+        |key| Claim { key: Key::new("/v1/execute", key).unwrap(), request_hash: "h".to_owned() };
+    for (key, release_key) in [("begun", false), ("not-begun", true)] {
+        let claim = claim(key);
+        let begun = run(SessionId::new(), RunStatus::Running);
+        opened.store.begin_run(&tenant, &begun.summary, Some(&claim)).await.unwrap();
+        let ended = ended(begun, "");
+        let end = Finish { release_key, ..finish(&opened, &ended, &[]) };
+        assert!(opened.store.finish_run(&tenant, &end).await.unwrap());
+        let claimed = opened.store.claimed(&tenant, &claim.key).await.unwrap();
+        assert_eq!(claimed.is_none(), release_key, "{key}");
+    }
+    for (key, state) in [("ended", SessionState::Ended), ("failed", SessionState::Failed)] {
+        let (claim, mut known) = (claim(key), session());
+        opened.store.insert_session(&tenant, &known, Some(&claim)).await.unwrap();
+        known.state = state;
+        opened.store.update_session(&tenant, &known).await.unwrap();
+        let claimed = opened.store.claimed(&tenant, &claim.key).await.unwrap();
+        assert_eq!(claimed.is_none(), state == SessionState::Failed, "{key}");
+    }
+    close(opened).await;
+}
+
+#[tokio::test]
+async fn time_is_kept_from_the_end_on_and_a_key_goes_with_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = opened(folder.path()).await;
+    let (tenant, _) = tenants();
+    let claim = Claim { key: Key::new("/v1/execute", "k").unwrap(), request_hash: "h".to_owned() };
+    let mut long = run(SessionId::new(), RunStatus::Running);
+    long.summary.created_at -= time::Duration::DAY;
+    opened.store.begin_run(&tenant, &long.summary, Some(&claim)).await.unwrap();
+    let mut long = ended(long, "x");
+    long.summary.finished_at = Some(OffsetDateTime::now_utc());
+    assert!(opened.store.finish_run(&tenant, &finish(&opened, &long, &[])).await.unwrap());
+    opened.store.expire(OffsetDateTime::now_utc() - time::Duration::HOUR).await.unwrap();
+    assert!(opened.store.run(&tenant, long.summary.id).await.unwrap().is_some());
+    assert!(opened.store.claimed(&tenant, &claim.key).await.unwrap().is_some());
+    opened.store.expire(OffsetDateTime::now_utc()).await.unwrap();
+    assert_eq!(opened.store.run(&tenant, long.summary.id).await.unwrap(), None);
+    assert_eq!(opened.store.claimed(&tenant, &claim.key).await.unwrap(), None);
     close(opened).await;
 }

@@ -47,7 +47,7 @@ impl SandboxProvider for StubProvider {
         }
     }
 
-    fn files_dir(&self) -> &str {
+    fn files_dir(&self) -> &'static str {
         "/files"
     }
 
