@@ -194,3 +194,20 @@ async fn a_cell_that_closes_its_pipes_keeps_no_thread_of_the_service_busy() {
     let used = server.cpu_ticks() - before;
     assert!(used < 100, "{used} hundredths of a second for a cell that sleeps");
 }
+
+#[tokio::test]
+async fn what_is_counted_per_user_of_the_host_is_not_to_be_had_and_asyncio_does_without() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "import select\ntry: select.epoll()\nexcept OSError as error: print(error.strerror)";
+    assert_eq!(session.text(code).await, "Function not implemented\n");
+    let code = "import asyncio, subprocess, sys\nasync def echo():\n    \
+         server = await asyncio.start_server(lambda r, w: w.write(b'served') or w.close(), '127.0.0.1', 0)\n    \
+         reader, _ = await asyncio.open_connection(*server.sockets[0].getsockname())\n    \
+         process = await asyncio.create_subprocess_exec('echo', 'spawned', stdout=-1)\n    \
+         return await reader.read(), (await process.communicate())[0]\n\
+         print(await echo())\n\
+         child = 'import asyncio; print(asyncio.run(asyncio.sleep(0, \"slept\")))'\n\
+         print(subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout)";
+    assert_eq!(session.text(code).await, "(b'served', b'spawned\\n')\nslept\n\n");
+}

@@ -34,7 +34,7 @@ pub(super) fn build() -> Result<Filters, BackendError> {
     allowed.extend(by_argument()?);
     let allow = SeccompFilter::new(allowed, errno(libc::EPERM), SeccompAction::Allow, arch)?;
     // Of equal actions the program installed last decides the errno: libc falls back on ENOSYS.
-    let unknown = denied(&calls![
+    let mut unknown = denied(&calls![
         SYS_clone3,
         SYS_io_uring_setup,
         SYS_io_uring_enter,
@@ -43,8 +43,14 @@ pub(super) fn build() -> Result<Filters, BackendError> {
         // memory that no limit of a process counts
         SYS_memfd_create,
         SYS_shmget,
-        SYS_shmat
+        SYS_shmat,
+        SYS_msgget,
+        SYS_semget,
+        // watches are counted per user of the host, which the service is too; poll does as well
+        SYS_epoll_create1
     ]);
+    #[cfg(target_arch = "x86_64")]
+    unknown.insert(libc::SYS_epoll_create, Vec::new());
     let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
     let leave = denied(&calls![SYS_setns]);
     let leave = SeccompFilter::new(leave, SeccompAction::Allow, errno(libc::EPERM), arch)?;
@@ -105,8 +111,7 @@ fn allow_list() -> Vec<i64> {
         SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
         SYS_pwritev2, SYS_close, SYS_close_range, SYS_lseek, SYS_dup, SYS_dup3, SYS_fcntl, SYS_flock, SYS_fsync,
         SYS_fdatasync, SYS_sync_file_range, SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_fadvise64, SYS_readahead,
-        SYS_copy_file_range, SYS_sendfile, SYS_pipe2, SYS_eventfd2, SYS_ppoll, SYS_pselect6, SYS_epoll_create1,
-        SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_signalfd4, SYS_timerfd_create, SYS_timerfd_settime,
+        SYS_copy_file_range, SYS_sendfile, SYS_pipe2, SYS_eventfd2, SYS_ppoll, SYS_pselect6, SYS_signalfd4, SYS_timerfd_create, SYS_timerfd_settime,
         SYS_timerfd_gettime, SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch, SYS_sync, SYS_syncfs,
     ]);
     // files
@@ -147,8 +152,7 @@ fn allow_list() -> Vec<i64> {
     list.extend(calls![
         SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname, SYS_getpeername, SYS_sendto,
         SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setsockopt, SYS_getsockopt,
-        SYS_shutdown, SYS_semget, SYS_semop, SYS_semtimedop,
-        SYS_semctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl, SYS_getrandom,
+        SYS_shutdown, SYS_getrandom,
     ]);
     // a program may restrict itself further
     list.extend(calls![
@@ -158,7 +162,7 @@ fn allow_list() -> Vec<i64> {
     list.extend(calls![
         SYS_open, SYS_creat, SYS_stat, SYS_lstat, SYS_poll, SYS_select, SYS_access, SYS_pipe, SYS_dup2, SYS_rename,
         SYS_mkdir, SYS_rmdir, SYS_link, SYS_unlink, SYS_symlink, SYS_readlink, SYS_chmod, SYS_chown, SYS_lchown,
-        SYS_getpgrp, SYS_epoll_create, SYS_epoll_wait, SYS_inotify_init, SYS_eventfd, SYS_signalfd, SYS_futimesat,
+        SYS_getpgrp, SYS_inotify_init, SYS_eventfd, SYS_signalfd, SYS_futimesat,
         SYS_utime, SYS_utimes, SYS_alarm, SYS_pause, SYS_time, SYS_getdents, SYS_vfork, SYS_fork, SYS_arch_prctl,
         SYS_mknod,
     ]);
