@@ -239,6 +239,7 @@ async fn a_stream_that_is_taken_up_after_a_crash_comes_to_its_end() {
         let events = sse::all(crate::support::send(request).await).await;
         let end = events.last().unwrap_or_else(|| panic!("no event after {last}"));
         assert_eq!((end.name.as_str(), &end.data["status"]), ("run.completed", &json!("unknown")));
+        assert!(end.id > last.parse().unwrap() || end.id == u64::MAX, "{} after {last}", end.id);
     }
 }
 
