@@ -1,12 +1,36 @@
 //! The process is ended at named points; after a restart nothing is lost, run twice or left running.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
 
 use crate::support::server::{Server, open_folder};
-use crate::support::{Caller, problem, sse};
+use crate::support::{Caller, Session, problem, sse};
+
+/// A cell that ends when there is a file `go`.
+const UNTIL_GO: &str = "open('begun', 'w').close()\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('kept')";
+
+/// As another process would, so that writes fail until it lets go.
+async fn lock(data_dir: &Path) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(data_dir.join("interpreterd.db"));
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("begin immediate").execute(&mut other).await.unwrap();
+    other
+}
+
+/// Once the cell [`UNTIL_GO`] has begun, locks the database and lets the cell end.
+async fn hold_the_database(session: &Session<'_>, data_dir: &Path) -> SqliteConnection {
+    while session.download("begun").await.status() != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+    let other = lock(data_dir).await;
+    session.put("go", "").await;
+    other
+}
 
 /// Sends a keyed request to a service that ends before it answers.
 async fn into_the_crash(caller: &Caller, path: &str, body: &Value, later: bool) {
@@ -143,20 +167,8 @@ async fn a_result_that_the_store_does_not_take_is_answered_and_written_later() {
     let server = Server::start_in(&folder.path().join("data"), &[]);
     let caller = server.caller();
     let session = caller.session().await;
-    let running = session.exec("open('begun', 'w').close()\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('kept')");
-    let locking = async {
-        while session.download("begun").await.status() != StatusCode::OK {
-            tokio::task::yield_now().await;
-        }
-        // another process holds the database: writes fail until it lets go
-        let options = sqlx::sqlite::SqliteConnectOptions::new()
-            .filename(server.data_dir.join("interpreterd.db"));
-        let mut other =
-            <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options).await.unwrap();
-        sqlx::query("begin immediate").execute(&mut other).await.unwrap();
-        session.put("go", "").await;
-        other
-    };
+    let running = session.exec(UNTIL_GO);
+    let locking = hold_the_database(&session, &server.data_dir);
     let (execution, mut other) = tokio::join!(running, locking);
     assert_eq!(execution["stdout"], "kept\n", "the answer is given all the same");
     let path = format!("/v1/runs/{}", execution["run_id"].as_str().unwrap());
@@ -177,25 +189,33 @@ async fn a_result_that_the_store_does_not_take_is_answered_and_written_later() {
 }
 
 #[tokio::test]
+async fn a_sessions_end_that_the_store_does_not_take_is_known_and_written_later() {
+    let server = Server::start(&[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let mut other = lock(&server.data_dir).await;
+    assert!(session.delete().await.is_server_error());
+    let (_, told) = caller.get(&format!("/v1/sessions/{}", session.id)).await;
+    assert_eq!((&told["state"], &told["end_reason"]), (&json!("ended"), &json!("deleted")));
+    sqlx::query("rollback").execute(&mut other).await.unwrap();
+    let written = async {
+        let ended = "select count(*) from session where state = 'ended'";
+        while sqlx::query_scalar::<_, i64>(ended).fetch_one(&mut other).await.unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), written).await.expect("its end is written");
+}
+
+#[tokio::test]
 async fn a_journal_that_was_left_is_written_before_anything_is_called_unknown() {
     let folder = open_folder();
     let data_dir = folder.path().join("data");
     let server = Server::start_in(&data_dir, &[]);
     let caller = server.caller();
     let session = caller.session().await;
-    let running = session.exec("open('begun', 'w').close()\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('kept')");
-    let locking = async {
-        while session.download("begun").await.status() != StatusCode::OK {
-            tokio::task::yield_now().await;
-        }
-        let options =
-            sqlx::sqlite::SqliteConnectOptions::new().filename(data_dir.join("interpreterd.db"));
-        let mut other =
-            <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options).await.unwrap();
-        sqlx::query("begin immediate").execute(&mut other).await.unwrap();
-        session.put("go", "").await;
-        other
-    };
+    let running = session.exec(UNTIL_GO);
+    let locking = hold_the_database(&session, &data_dir);
     let (execution, mut other) = tokio::join!(running, locking);
     server.signal(libc::SIGKILL);
     server.wait();

@@ -254,7 +254,7 @@ pub(super) enum FrameError {
     #[error("a frame of {0} bytes is over the limit")]
     TooLong(usize),
     #[error("a frame would take {0} bytes once it is parsed, which is over the limit")]
-    TooManyParts(usize),
+    TooHeavy(usize),
     #[error("a frame is nested {0} deep, which is over the limit")]
     TooDeep(usize),
     /// The parser's own words may hold the frame's text, which is nobody's business.
@@ -296,7 +296,7 @@ impl FrameReader {
         let Some(body) = rest.get(..length) else { return Ok(None) };
         let Weight { parsed_bytes, depth } = weigh(body);
         if parsed_bytes > MAX_PARSED_BYTES {
-            return Err(FrameError::TooManyParts(parsed_bytes));
+            return Err(FrameError::TooHeavy(parsed_bytes));
         }
         if depth > MAX_DEPTH {
             return Err(FrameError::TooDeep(depth));
@@ -388,10 +388,7 @@ mod tests {
         let body = "[".repeat(200_000);
         reader.push(&(body.len() as u32).to_le_bytes());
         reader.push(body.as_bytes());
-        assert!(matches!(
-            reader.next(),
-            Err(FrameError::TooManyParts(..) | FrameError::TooDeep(_))
-        ));
+        assert!(matches!(reader.next(), Err(FrameError::TooHeavy(..) | FrameError::TooDeep(_))));
         let mut reader = FrameReader::default();
         let body = "[".repeat(MAX_DEPTH + 1);
         reader.push(&(body.len() as u32).to_le_bytes());
@@ -407,7 +404,7 @@ mod tests {
             let mut reader = FrameReader::default();
             reader.push(&(body.len() as u32).to_le_bytes());
             reader.push(body.as_bytes());
-            assert!(matches!(reader.next(), Err(FrameError::TooManyParts(_))), "{small}");
+            assert!(matches!(reader.next(), Err(FrameError::TooHeavy(_))), "{small}");
         }
         let parsed_bytes = OBJECT_BYTES + 4 * PART_BYTES;
         assert_eq!(weigh(br#"{"a": "x,[\",{", "b": [1, 2]}"#), Weight { parsed_bytes, depth: 2 });
