@@ -10,12 +10,10 @@ create table session (
     owner blob not null,
     epoch integer not null,
     state text not null,
-    body text not null,
-    ended_at integer
+    body text not null
 ) strict;
 
 create index session_by_tenant on session (tenant, session_id);
-create index session_by_end on session (ended_at) where ended_at is not null;
 create index session_open on session (owner) where state not in ('ended', 'failed');
 
 create table run (
@@ -28,16 +26,13 @@ create table run (
     session_id blob not null,
     provider text not null,
     created_at integer not null,
-    ended_at integer,
     summary text not null,
     detail text,
-    detail_blob text,
-    events_blob text
+    detail_blob text
 ) strict;
 
 create index run_by_tenant on run (tenant, run_id);
 create index run_by_session on run (tenant, session_id, run_id);
-create index run_by_end on run (ended_at) where ended_at is not null;
 create index run_open on run (owner) where status in ('queued', 'running');
 
 create table output_file (
@@ -50,24 +45,3 @@ create table output_file (
     sha256 text not null,
     primary key (run_id, path)
 ) strict;
-
-create table deployment (
-    deployment_id blob primary key,
-    secret blob not null,
-    created_at integer not null
-) strict;
-
-create table idempotency (
-    tenant text not null,
-    route text not null,
-    idempotency_key text not null,
-    request_hash text not null,
-    run_id blob,
-    session_id blob,
-    created_at integer not null,
-    primary key (tenant, route, idempotency_key)
-) strict;
-
-create index idempotency_by_age on idempotency (created_at);
-create index idempotency_by_run on idempotency (run_id) where run_id is not null;
-create index idempotency_by_session on idempotency (session_id) where session_id is not null;
