@@ -6,6 +6,7 @@ use crate::domain::provider::Isolation;
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::sandbox::connect;
+use crate::sandbox::local::Cgroups;
 use crate::sandbox::local::user::give_up_root;
 use crate::store;
 use crate::telemetry;
@@ -19,8 +20,11 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
     let mut report = Report { good: true };
     report.line("keys and address", admit(settings).map(|_| settings.server.listen.to_string()));
     let data_dir = &settings.server.data_dir;
-    let user = give_up_root(settings.server.user, data_dir).map_err(AppError::from);
-    report.line("user and data folder", user.map(|()| data_dir.display().to_string()));
+    let (user, cgroups) = match give_up_root(settings) {
+        Ok(cgroups) => (Ok(data_dir.display().to_string()), cgroups),
+        Err(error) => (Err(error.into()), Cgroups::default()),
+    };
+    report.line("user and data folder", user);
     runtime()?.block_on(async {
         let opened = store::connect::open(data_dir).await;
         let closed = match opened {
@@ -34,28 +38,24 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
         let models = Models::connect(&settings.model).map_err(AppError::from);
         report.line("model", models.map(|models| describe(&models)));
         let default = &settings.server.default_provider;
-        for (name, provider) in
-            connect::providers(&settings.local, &settings.guest, &settings.limits)
-        {
+        for (name, provider) in connect::providers(settings, cgroups) {
             let found = provider.check().await;
             provider.close().await;
-            let isolation = |level: &Isolation| {
-                format!(
-                    "{}, own /proc: {}, Landlock ABI {}, memory held by {}, as user {}",
-                    level.level, level.own_proc, level.landlock_abi, level.memory_limit, level.uid
-                )
-            };
+            let isolation = found.as_ref().ok().and_then(|found| found.isolation.clone());
             let found = found.map_err(AppError::from).map(|found| {
                 let python = found.python.unwrap_or_default();
                 format!(
                     "Python {python}, {}",
-                    found.isolation.as_ref().map(isolation).unwrap_or_default()
+                    isolation.as_ref().map(describe_isolation).unwrap_or_default()
                 )
             });
             let good = report.good;
             report.line(&format!("provider {name}"), found);
             // a provider that is not the default one may be out of order
             report.good |= good && name != *default;
+            for missing in isolation.map(|isolation| isolation.missing).unwrap_or_default() {
+                println!("less     provider {name}: {missing}");
+            }
         }
     });
     println!("{}", if report.good { "serve would start" } else { "serve would not start" });
@@ -76,6 +76,22 @@ impl Report {
             }
         }
     }
+}
+
+fn describe_isolation(found: &Isolation) -> String {
+    format!(
+        "{}, own /proc: {}, Landlock ABI {}, network: {}, as user {}; limits held by: memory {}, \
+         processes {}, processors {}, files {}",
+        found.level.word(),
+        found.own_proc,
+        found.landlock_abi,
+        found.network,
+        found.uid,
+        found.memory_limit,
+        found.process_limit,
+        found.cpu_limit,
+        found.disk_limit
+    )
 }
 
 fn describe(models: &Models) -> String {

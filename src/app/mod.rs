@@ -22,6 +22,7 @@ use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::runs::Runs;
 use crate::runs::journal::{Journal, Replayed};
+use crate::sandbox::local::Cgroups;
 use crate::sandbox::local::user::{UserError, give_up_root};
 use crate::sandbox::{SandboxError, connect};
 use crate::sessions::{RecoveredSessions, SessionError, Sessions};
@@ -82,12 +83,12 @@ pub enum AppError {
 pub fn serve(settings: &Settings) -> Result<(), AppError> {
     telemetry::start(settings.server.log_format, &settings.server.log)?;
     let access = admit(settings)?;
-    give_up_root(settings.server.user, &settings.server.data_dir)?;
+    let cgroups = give_up_root(settings)?;
     raise_descriptors(settings.limits.max_sessions);
     runtime()?.block_on(async {
         let listener = TcpListener::bind(settings.server.listen).await;
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
-        run(settings, access, listener).await
+        run(settings, access, cgroups, listener).await
     })
 }
 
@@ -135,7 +136,12 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Result<(), AppError> {
+async fn run(
+    settings: &Settings,
+    access: Access,
+    cgroups: Cgroups,
+    listener: TcpListener,
+) -> Result<(), AppError> {
     let stop = stop_signal()?;
     let data_dir = &settings.server.data_dir;
     let opened = store::connect::open(data_dir).await?;
@@ -143,7 +149,7 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
     std::fs::create_dir_all(&spool_dir)?;
     let journal = Journal::open(data_dir.join("journal"))?;
     recover(&opened, &journal).await?;
-    let sessions = take_up_sessions(settings, &opened).await?;
+    let sessions = take_up_sessions(settings, cgroups, &opened).await?;
     let runs = Runs::new(
         Arc::clone(&sessions),
         Arc::clone(&opened.store),
@@ -184,10 +190,11 @@ async fn run(settings: &Settings, access: Access, listener: TcpListener) -> Resu
 /// The registry of sessions, with those of an earlier start that live on.
 async fn take_up_sessions(
     settings: &Settings,
+    cgroups: Cgroups,
     opened: &store::connect::Opened,
 ) -> Result<Arc<Sessions>, AppError> {
     let sessions = Arc::new(Sessions::new(
-        connect::providers(&settings.local, &settings.guest, &settings.limits),
+        connect::providers(settings, cgroups),
         settings.server.default_provider.clone(),
         Arc::clone(&opened.store),
         settings.limits.clone(),

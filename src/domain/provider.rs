@@ -29,16 +29,61 @@ pub struct Capabilities {
 /// How sandboxes of a provider are kept apart from their host and from each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Isolation {
-    /// `namespaced`: private namespaces, a private root, no capabilities, a seccomp allow-list.
-    pub level: String,
+    /// How strong it is.
+    pub level: IsolationLevel,
     /// Sandboxes see a /proc of their own; without one, psutil and the like do not work.
     pub own_proc: bool,
     /// The version of Landlock that holds too, 0 without.
     pub landlock_abi: u32,
-    /// What holds the limit on memory.
+    /// What holds the limit on memory: `cgroup2`, `cgroup1`, or `rlimit` (each process) with a look
+    /// at the whole every 200 ms.
+    #[serde(default)]
     pub memory_limit: String,
+    /// What holds the limit on processes: `cgroup2`, `cgroup1`, `rlimit` or `watch`.
+    #[serde(default)]
+    pub process_limit: String,
+    /// What holds the share of the processors: `cgroup2`, `cgroup1`, or `nice` (none, but the
+    /// service goes first).
+    #[serde(default)]
+    pub cpu_limit: String,
+    /// What holds the limit on files: `tmpfs` or `watch`.
+    #[serde(default)]
+    pub disk_limit: String,
+    /// What network the code has: `loopback` of its own, `none`, or `host`.
+    #[serde(default)]
+    pub network: String,
     /// The user that sandboxes are on the host.
     pub uid: u32,
+    /// What this host does not give, and what to change for it.
+    #[serde(default)]
+    pub missing: Vec<String>,
+}
+
+/// How strongly sandboxes are kept apart, strongest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationLevel {
+    /// A machine of its own.
+    Vm,
+    /// Private namespaces, a private root, no capabilities, a seccomp allow-list, Landlock.
+    Namespaced,
+    /// The host's namespaces, with a seccomp allow-list and Landlock.
+    Restricted,
+    /// Limits on resources alone.
+    None,
+}
+
+impl IsolationLevel {
+    /// The word that settings and answers use.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Vm => "vm",
+            Self::Namespaced => "namespaced",
+            Self::Restricted => "restricted",
+            Self::None => "none",
+        }
+    }
 }
 
 /// A provider as it is now.

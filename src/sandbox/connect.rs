@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::config::{GuestSettings, LimitSettings, LocalSettings};
+use crate::config::Settings;
 use crate::sandbox::SandboxProvider;
-use crate::sandbox::local::LocalProvider;
+use crate::sandbox::local::{Cgroups, LocalProvider};
 
 /// The provider entries by name.
 pub type Providers = Vec<(String, Arc<dyn SandboxProvider>)>;
 
 /// Makes every configured provider. None of them is started by this.
 #[must_use]
-pub fn providers(
-    local: &LocalSettings,
-    guest: &GuestSettings,
-    limits: &LimitSettings,
-) -> Providers {
-    vec![("local".to_owned(), Arc::new(LocalProvider::new(local, guest, limits)))]
+pub fn providers(settings: &Settings, cgroups: Cgroups) -> Providers {
+    vec![("local".to_owned(), Arc::new(LocalProvider::new(settings, cgroups)))]
 }

@@ -79,8 +79,8 @@ pub trait SandboxProvider: Send + Sync {
     /// What its sandboxes can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// The absolute name of the files folder inside a sandbox.
-    fn files_dir(&self) -> &str;
+    /// The absolute name of the files folder inside a session's sandbox.
+    fn files_dir(&self, session: SessionId) -> String;
 
     /// The limits of a session that asks for these.
     fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError>;

@@ -149,15 +149,16 @@ impl Sessions {
         let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds);
         let idle = new.idle.unwrap_or(self.limits.idle_seconds);
         let now = OffsetDateTime::now_utc();
+        let id = new.id.unwrap_or_else(SessionId::new);
         let session = Session {
-            id: new.id.unwrap_or_else(SessionId::new),
+            id,
             provider: entry.name.clone(),
             sandbox_id: None,
             state: SessionState::Starting,
             isolation: entry.isolation(),
             capabilities: entry.provider.capabilities(),
             limits,
-            files_dir: entry.provider.files_dir().to_owned(),
+            files_dir: entry.provider.files_dir(id),
             packages: new.packages.clone(),
             created_at: now,
             last_used_at: now,

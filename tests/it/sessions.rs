@@ -22,7 +22,9 @@ async fn a_session_tells_what_it_is() {
     assert_eq!(session["files_dir"], "/files");
     assert_eq!(
         session["limits"],
-        json!({"memory_bytes": 536_870_912, "disk_bytes": 268_435_456, "processes": 128})
+        json!({"memory_bytes": 536_870_912, "disk_bytes": 268_435_456, "inodes": 65536,
+            "file_bytes": 268_435_456, "processes": 128, "open_files": 1024, "cpu_percent": 100,
+            "output_bytes": 1_048_576})
     );
     assert_eq!(session["metadata"], json!({"team": "a"}));
     assert_eq!(caller.get(&location).await, (StatusCode::OK, session));

@@ -30,8 +30,39 @@ pub enum LocalError {
     #[error("the kernel did not start within its time")]
     KernelSilent,
     /// The trial cell did not give what it must.
-    #[error("the trial cell gave {0:?} instead of 2")]
+    #[error("the trial cell did not add; it gave {0:?}")]
     Trial(String),
+    /// A session can do what it must not be able to do at its level.
+    #[error(
+        "sessions are not kept apart as they must be: the trial could {0}; do not run code on this host"
+    )]
+    Leaks(String),
+    /// Landlock is too old for sessions without namespaces.
+    #[error(
+        "the level restricted needs Landlock ABI 6 (Linux 6.12 or newer), which keeps signals in; this kernel has ABI {0}"
+    )]
+    OldLandlock(u32),
+    /// No level may be used.
+    #[error("no level of isolation is allowed: set --local-levels")]
+    NoLevel,
+    /// The level none was asked for without saying that it is meant.
+    #[error(
+        "the level none lets code do all that this service's user can do: set --local-allow-insecure if that is meant"
+    )]
+    Insecure,
+    /// A session's cgroup cannot be made.
+    #[error("a session's cgroup cannot be made; --local-cgroups=false does without")]
+    Cgroup(#[source] io::Error),
+    /// A session's folder cannot be made.
+    #[error("the folder for sessions cannot be prepared")]
+    Folder(#[source] io::Error),
+}
+
+impl LocalError {
+    /// True when it is this host that does not allow a level: another one may work.
+    pub(super) fn is_of_the_host(&self) -> bool {
+        matches!(self, Self::Host { .. } | Self::OldLandlock(_))
+    }
 }
 
 /// What to change where the host refuses a step, in words.
@@ -44,8 +75,9 @@ pub(super) fn remedy(step: &str, errno: i32) -> &'static str {
             "raise user.max_user_namespaces (sysctl), it is used up or 0"
         }
         ("unshare user", _) => {
-            "unprivileged user namespaces are off: in a container use the seccomp profile that the \
-             README names, on a host set kernel.unprivileged_userns_clone=1 (sysctl)"
+            "user namespaces are not allowed: in a container use the options that docs/security.md \
+             names, on a host set kernel.unprivileged_userns_clone=1 (sysctl); or accept less with \
+             --local-levels=namespaced,restricted"
         }
         ("write uid_map" | "write gid_map" | "write setgroups" | "make mounts private", _) => {
             "AppArmor restricts user namespaces: set kernel.apparmor_restrict_unprivileged_userns=0 \
@@ -53,6 +85,9 @@ pub(super) fn remedy(step: &str, errno: i32) -> &'static str {
         }
         ("wait for the zygote" | "start the guest Python" | "keep the zygote alive", _) => {
             "the guest Python did not start: see the log, and run `interpreterd guest install` again"
+        }
+        ("join the cgroups", _) => {
+            "the cgroup that was delegated to the service cannot be joined: do without with --local-cgroups=false"
         }
         ("fork the kernel", libc::EAGAIN | libc::ENOMEM) => {
             "processes or memory of the host are used up: allow more (pids and memory limits), or fewer sessions"

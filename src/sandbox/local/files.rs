@@ -85,6 +85,12 @@ impl Files {
         &self.descriptors().place
     }
 
+    /// What the file system that the folder is on holds now.
+    pub(super) fn bytes_of_file_system(&self) -> u64 {
+        let Ok(found) = rustix::fs::fstatfs(self.place()) else { return 0 };
+        found.f_blocks.saturating_sub(found.f_bfree) * found.f_bsize as u64
+    }
+
     /// Opens a regular file for reading.
     pub(super) fn read(&self, path: &FilePath) -> Result<(FileEntry, File), SandboxError> {
         // non-blocking: a FIFO of this name must not hold the service up

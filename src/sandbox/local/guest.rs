@@ -16,11 +16,25 @@ pub(super) const MANIFEST: &str = "guest.json";
 /// Where the guest stands inside a room.
 pub(super) const INSIDE: &str = "/opt/venv";
 
+/// Where the code of ours that the guest runs stands inside a room.
+pub(super) const CODE_INSIDE: &str = "/opt/interpreterd";
+const CODE: [(&str, &str); 6] = [
+    ("__init__.py", include_str!("guest/__init__.py")),
+    ("channel.py", include_str!("guest/channel.py")),
+    ("jail.py", include_str!("guest/jail.py")),
+    ("kernel.py", include_str!("guest/kernel.py")),
+    ("shell.py", include_str!("guest/shell.py")),
+    ("zygote.py", include_str!("guest/zygote.py")),
+];
+
 /// What of the host a room sees besides the guest: programs and libraries, never `/etc` as a whole.
 const HOST_FOLDERS: [&str; 1] = ["/usr"];
 const HOST_LINKS: [&str; 7] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libo32"];
 const HOST_ETC: [&str; 5] =
     ["/etc/ld.so.cache", "/etc/fonts", "/etc/ssl/certs", "/etc/alternatives", "/etc/mime.types"];
+/// What programs look up besides, where there is no generated `/etc`.
+const HOST_ETC_OPEN: [&str; 5] =
+    ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/inputrc"];
 
 /// Why there is no guest Python to use.
 #[derive(Debug, thiserror::Error)]
@@ -70,9 +84,17 @@ impl Guest {
         Ok(Self { folder: newest, manifest })
     }
 
-    /// The interpreter as a room sees it.
-    pub(super) fn python_inside() -> PathBuf {
-        Path::new(INSIDE).join("bin/python")
+    /// The folder of its programs on the host.
+    pub(super) fn programs(&self) -> PathBuf {
+        self.folder.join("bin")
+    }
+
+    /// What a session without a root of its own may read. Only what this host has.
+    pub(super) fn readable(&self) -> Vec<PathBuf> {
+        let mut paths = vec![self.folder.clone(), self.manifest.base_prefix.clone()];
+        let host = HOST_FOLDERS.iter().chain(&HOST_LINKS).chain(&HOST_ETC).chain(&HOST_ETC_OPEN);
+        paths.extend(host.map(PathBuf::from).filter(|path| path.exists()));
+        paths
     }
 
     /// What a room's root is made of. Only what this host has.
@@ -95,6 +117,13 @@ impl Guest {
         }
         RootPlan { binds, links }
     }
+}
+
+/// Writes the code of ours that the guest runs, as a package below a folder.
+pub(super) fn write_code(folder: &Path) -> io::Result<()> {
+    let package = folder.join("interpreterd_guest");
+    fs::create_dir_all(&package)?;
+    CODE.iter().try_for_each(|(name, content)| fs::write(package.join(name), content))
 }
 
 /// The name of a guest's folder: which packages, which Python.

@@ -2,26 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::cgroup::Cgroup;
 use super::collect::{Collector, Stream, settle};
 use super::error::LocalError;
 use super::files::Files;
-use super::room::{INTERRUPT, JOINED};
-use super::sys;
+use super::handle::{Exceeded, Parts, Room};
+use super::room::JOINED;
 use super::tap::Tap;
 use super::wire::{
     DoneStatus, EnvironFrame, ExecFrame, FrameReader, KernelFrame, SpawnRequest, framed,
 };
+use super::workshop;
 use super::zygote::{Spawned, Zygote};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, Failure, FailureKind, Language};
+use crate::domain::limits::Limits;
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 const SEND_LIMIT: Duration = Duration::from_secs(10);
@@ -30,13 +32,6 @@ const GRACE: Duration = Duration::from_secs(1);
 /// An interrupt that comes before the cell has begun is dropped: it is repeated.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 const EXIT_NOTICE_LIMIT: Duration = Duration::from_millis(300);
-
-/// What others than the running cell need of a room: to end it and to reach its files.
-pub(super) struct Room {
-    pidfd: OwnedFd,
-    socket: OwnedFd,
-    pub(super) files: Files,
-}
 
 /// The kernel of a room and the pipes that it writes to.
 pub(super) struct Kernel {
@@ -68,38 +63,26 @@ enum Stop {
     Caller,
 }
 
-impl Room {
-    pub(super) fn kill(&self) {
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
-    }
-
-    /// Waits until the room's init, and so every process of the room, is gone.
-    pub(super) async fn gone(&self) {
-        let Ok(pidfd) = self.pidfd.try_clone() else { return };
-        let Ok(pidfd) = sys::watched(pidfd) else { return };
-        let _ = pidfd.readable().await;
-    }
-
-    fn tell(&self, byte: u8) {
-        let _ = sys::send_message(self.socket.as_fd(), &[byte], &[]);
-    }
-}
-
 /// Makes a room and waits until its kernel serves.
 pub(super) async fn spawn(
     zygote: &Zygote,
     request: SpawnRequest,
+    limits: &Limits,
+    cgroup: Option<Cgroup>,
     environ: &BTreeMap<String, String>,
 ) -> Result<(Room, Kernel), LocalError> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(LocalError::Warden)?;
     let (stdout, stdout_end) = io::pipe().map_err(LocalError::Warden)?;
     let (stderr, stderr_end) = io::pipe().map_err(LocalError::Warden)?;
     let (late, late_end) = io::pipe().map_err(LocalError::Warden)?;
-    let given = [OwnedFd::from(theirs), stdout_end.into(), stderr_end.into(), late_end.into()];
-    let Spawned { room, readable, place, room_socket, exit } = zygote.spawn(request, given).await?;
-    rustix::io::ioctl_fionbio(&room_socket, true)
-        .map_err(|errno| LocalError::Warden(errno.into()))?;
-    let room = Room { pidfd: room, socket: room_socket, files: Files::new(readable, place) };
+    let pipes = [OwnedFd::from(theirs), stdout_end.into(), stderr_end.into(), late_end.into()];
+    let given = workshop::given(pipes, cgroup.as_ref()).map_err(LocalError::Warden)?;
+    let folder = request.folder.clone();
+    let Spawned { room: pidfd, kernel, readable, place, room_socket: socket, exit } =
+        zygote.spawn(request, given).await?;
+    let files = Files::new(readable, place);
+    let parts = Parts { pidfd, kernel, socket, files, limits: *limits, folder, cgroup };
+    let room = Room::new(parts).map_err(LocalError::Warden)?;
     ours.set_nonblocking(true).map_err(LocalError::Warden)?;
     let mut kernel = Kernel {
         control: UnixStream::from_std(ours).map_err(LocalError::Warden)?,
@@ -130,15 +113,16 @@ impl Kernel {
         &mut self,
         room: &Room,
         cell: &Cell,
-        output_cap: usize,
         interrupt: &Notify,
         sink: &OutputSink,
     ) -> (Execution, Option<Death>) {
         let started = Instant::now();
+        let oom_kills = room.oom_kills();
+        let output_cap = room.limits.output_bytes.unwrap_or(u64::MAX);
         let mut running = Running {
             id: cell.id.to_string(),
             room,
-            collector: Collector::new(output_cap),
+            collector: Collector::new(usize::try_from(output_cap).unwrap_or(usize::MAX)),
             sink,
             deadline: started + cell.timeout,
             stopping: None,
@@ -169,6 +153,11 @@ impl Kernel {
         };
         if let Some(stop) = stop.filter(|_| execution.status != ExecutionStatus::Success) {
             tell_stop(&mut execution, stop, cell.timeout);
+        }
+        if execution.status != ExecutionStatus::Success
+            && let Some(exceeded) = room.exceeded_since(oom_kills)
+        {
+            tell_exceeded(&mut execution, exceeded, &room.limits);
         }
         execution.text = execution.display_text();
         (execution, death)
@@ -377,7 +366,7 @@ impl Running<'_> {
         if now >= stopping.until {
             return Err(Death::IgnoredInterrupt);
         }
-        self.room.tell(INTERRUPT);
+        self.room.interrupt();
         stopping.next = now + INTERRUPT_EVERY;
         Ok(())
     }
@@ -433,6 +422,32 @@ fn tell_stop(execution: &mut Execution, stop: Stop, limit: Duration) {
                 Some(Failure { kind: FailureKind::Interrupted, retry_safe: false, message });
         }
     }
+}
+
+/// An execution that passed a limit of its session, with its kernel alive or not.
+fn tell_exceeded(execution: &mut Execution, exceeded: Exceeded, limits: &Limits) {
+    let mebibytes = |bytes: Option<u64>| bytes.unwrap_or_default() >> 20;
+    let (kind, message) = match exceeded {
+        Exceeded::Memory => {
+            let most = mebibytes(limits.memory_bytes);
+            (FailureKind::Oom, format!("the session's memory of {most} MiB was used up"))
+        }
+        Exceeded::Processes => {
+            let most = limits.processes.unwrap_or_default();
+            (
+                FailureKind::Limit,
+                format!("the session had more than its {most} processes and threads"),
+            )
+        }
+        Exceeded::Disk => {
+            let most = mebibytes(limits.disk_bytes);
+            (FailureKind::Limit, format!("the session's files took more than their {most} MiB"))
+        }
+    };
+    if execution.state_lost || execution.error.is_none() {
+        execution.error = Some(message.clone());
+    }
+    execution.failure = Some(Failure { kind, retry_safe: false, message });
 }
 
 fn signal_name(signal: i32) -> &'static str {

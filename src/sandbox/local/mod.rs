@@ -1,11 +1,17 @@
 //! The provider `local`: sandboxes of our own on this host.
 
+mod bounds;
+mod cgroup;
 mod collect;
 mod error;
 mod files;
 mod guest;
+mod handle;
+mod hierarchy;
 mod install;
+mod keeper;
 mod kernel;
+mod level;
 mod room;
 mod root;
 mod seccomp;
@@ -14,93 +20,62 @@ mod sys;
 mod tap;
 pub mod user;
 mod warden;
+mod watch;
 mod wire;
+mod workshop;
 mod zygote;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::Mutex;
 
+pub use cgroup::Cgroups;
 pub use error::LocalError;
 pub use guest::GuestError;
 pub use install::{InstallError, Unfit, install};
 pub use warden::{MODE as WARDEN_MODE, run as run_warden};
 
-use self::guest::Guest;
+use self::level::Trial;
 use self::session::LocalSandbox;
-use self::wire::{SpawnRequest, WardenPlan};
-use self::zygote::Zygote;
-use crate::config::{GuestSettings, LimitSettings, LocalSettings};
+use self::workshop::Workshop;
+use crate::config::Settings;
 use crate::domain::event::OutputSink;
-use crate::domain::execution::{Cell, Language};
-use crate::domain::id::{ExecutionId, RunId, SessionId};
+use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
-use crate::domain::provider::Capabilities;
+use crate::domain::provider::{Capabilities, IsolationLevel};
 use crate::sandbox::{
     ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
 };
 
-/// What the zygote has imported before the first fork.
-const WARM: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
 const FILES_DIR: &str = "/files";
-const LEAST_MEMORY: u64 = 64 << 20;
-const LEAST_DISK: u64 = 1 << 20;
-const LEAST_PROCESSES: u64 = 8;
-/// On some processors older OpenBLAS needs these to compute rightly; they tell nothing.
-const PASSED_ON: [&str; 2] = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"];
+const TRIAL_LIFETIME: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Makes rooms on this host; its warden starts with the first one and again after it has ended.
 pub struct LocalProvider {
     workshop: Arc<Workshop>,
 }
 
-/// What a sandbox needs to make its room, the first time and again.
-struct Workshop {
-    settings: LocalSettings,
-    guest_dir: PathBuf,
-    output_cap: usize,
-    zygote: Mutex<Option<Arc<Zygote>>>,
-}
-
 impl LocalProvider {
-    /// A provider that has started nothing yet.
+    /// A provider that has started nothing yet. `cgroups`: what the service was handed at its start.
     #[must_use]
-    pub fn new(local: &LocalSettings, guest: &GuestSettings, limits: &LimitSettings) -> Self {
-        let workshop = Workshop {
-            settings: local.clone(),
-            guest_dir: guest.folder(),
-            output_cap: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
-            zygote: Mutex::new(None),
-        };
-        Self { workshop: Arc::new(workshop) }
+    pub fn new(settings: &Settings, cgroups: Cgroups) -> Self {
+        Self { workshop: Arc::new(Workshop::new(settings, cgroups)) }
     }
 
+    /// Makes a session and tries in it what no session may do.
     async fn trial(&self) -> Result<(), SandboxError> {
         let spec = SandboxSpec {
             session_id: SessionId::new(),
-            limits: self.limits(&LimitsRequest::default())?,
-            env: BTreeMap::new(),
+            limits: self.workshop.most,
+            env: std::collections::BTreeMap::new(),
             packages: Vec::new(),
-            lifetime: std::time::Duration::from_secs(60),
+            lifetime: TRIAL_LIFETIME,
         };
         let sandbox = self.create(&spec).await?;
-        let cell = Cell {
-            id: ExecutionId::new(),
-            run_id: RunId::new(),
-            session_id: spec.session_id,
-            code: "1 + 1".to_owned(),
-            language: Language::Python,
-            timeout: std::time::Duration::from_secs(30),
-            env: BTreeMap::new(),
-            stdin: None,
-        };
-        let execution = sandbox.execute(&cell, &OutputSink::discard()).await;
+        let trial = Trial::new();
+        let execution = sandbox.execute(&trial.cell(spec.session_id), &OutputSink::discard()).await;
         sandbox.terminate().await;
-        let text = execution?.text;
-        if text == "2" { Ok(()) } else { Err(not_ready(LocalError::Trial(text))) }
+        Trial::judge(self.workshop.level(), &execution?).map_err(not_ready)
     }
 }
 
@@ -111,6 +86,7 @@ impl SandboxProvider for LocalProvider {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let level = self.workshop.level();
         Capabilities {
             state: true,
             state_after_timeout: true,
@@ -118,27 +94,20 @@ impl SandboxProvider for LocalProvider {
             download: true,
             shell: true,
             packages: false,
-            network: false,
-            absolute_files_dir: true,
+            network: level == IsolationLevel::None,
+            absolute_files_dir: level == IsolationLevel::Namespaced,
         }
     }
 
-    fn files_dir(&self) -> &str {
-        FILES_DIR
+    fn files_dir(&self, session: SessionId) -> String {
+        match self.workshop.folder(session) {
+            Ok(Some(folder)) => folder.join("files").to_string_lossy().into_owned(),
+            Ok(None) | Err(_) => FILES_DIR.to_owned(),
+        }
     }
 
     fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError> {
-        let most = &self.workshop.settings;
-        let memory =
-            ("/limits/memory_bytes", request.memory_bytes, LEAST_MEMORY, most.local_memory_bytes);
-        let disk = ("/limits/disk_bytes", request.disk_bytes, LEAST_DISK, most.local_disk_bytes);
-        let processes =
-            ("/limits/processes", request.processes, LEAST_PROCESSES, most.local_processes);
-        Ok(Limits {
-            memory_bytes: Some(within(memory)?),
-            disk_bytes: Some(within(disk)?),
-            processes: Some(within(processes)?),
-        })
+        bounds::granted(&self.workshop.most, request)
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
@@ -169,82 +138,7 @@ impl SandboxProvider for LocalProvider {
     }
 
     async fn close(&self) {
-        if let Some(zygote) = self.workshop.zygote.lock().await.take() {
-            zygote.close().await;
-        }
-    }
-}
-
-impl Workshop {
-    /// The running warden; starts one when there is none.
-    async fn zygote(&self) -> Result<Arc<Zygote>, LocalError> {
-        let mut running = self.zygote.lock().await;
-        if let Some(zygote) = running.as_ref().filter(|zygote| zygote.is_alive()) {
-            return Ok(Arc::clone(zygote));
-        }
-        let guest = Guest::find(&self.guest_dir)?;
-        let plan = WardenPlan {
-            root: guest.root_plan(),
-            python: Guest::python_inside(),
-            packages: WARM.map(str::to_owned).to_vec(),
-            environ: passed_on(),
-        };
-        let zygote = Arc::new(Zygote::start(plan).await?);
-        *running = Some(Arc::clone(&zygote));
-        Ok(zygote)
-    }
-
-    /// Files lie in memory: an upload must leave the host its reserve.
-    fn admit(&self, bytes: u64) -> Result<(), SandboxError> {
-        let available = available_memory().unwrap_or(u64::MAX);
-        let needed = bytes.saturating_add(self.settings.local_reserve_bytes);
-        if available < needed { Err(SandboxError::NoMemory) } else { Ok(()) }
-    }
-
-    fn spawn_request(&self, limits: &Limits) -> SpawnRequest {
-        let settings = &self.settings;
-        let disk_bytes = limits.disk_bytes.unwrap_or(settings.local_disk_bytes);
-        let rlimits = [
-            ("core", 0),
-            ("nofile", settings.local_open_files),
-            ("nproc", limits.processes.unwrap_or(settings.local_processes)),
-            ("memlock", 1 << 20),
-            ("msgqueue", 0),
-            ("stack", 64 << 20),
-            ("fsize", disk_bytes),
-        ];
-        SpawnRequest {
-            id: ExecutionId::new().to_string(),
-            disk_bytes,
-            inodes: settings.local_inodes,
-            memory_bytes: limits.memory_bytes.unwrap_or(settings.local_memory_bytes),
-            limits: rlimits.map(|(name, value)| (name.to_owned(), value)).into(),
-        }
-    }
-}
-
-/// What the kernel says can be had without swapping, in bytes.
-fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
-fn passed_on() -> BTreeMap<String, String> {
-    PASSED_ON
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
-        .collect()
-}
-
-fn within(
-    (limit, asked, least, most): (&'static str, Option<u64>, u64, u64),
-) -> Result<u64, SandboxError> {
-    match asked {
-        None => Ok(most),
-        Some(asked) if (least..=most).contains(&asked) => Ok(asked),
-        Some(_) => Err(SandboxError::LimitOutOfRange { limit, least, most }),
+        self.workshop.close().await;
     }
 }
 

@@ -16,13 +16,13 @@ use super::root::{self, Template};
 use super::sys::{self, StepError, step};
 use super::wire::{self, FromRoom, SpawnRequest};
 
-/// Namespaces that the room is cloned into; its user namespace is made last, inside.
+/// Namespaces that the room is cloned into; its cgroup namespace is made inside, once it is in its
+/// cgroups, and its user namespace last.
 pub(super) const NAMESPACES: i32 = libc::CLONE_NEWPID
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP;
+    | libc::CLONE_NEWUTS;
 
 /// The byte that says that the kernel has joined: the init becomes closed to others.
 pub(super) const JOINED: u8 = b'J';
@@ -57,8 +57,14 @@ const MASKED: [&str; 13] = [
 ];
 
 /// Runs as the room's init and never returns: the room ends with this process.
-pub(super) fn live(template: &Template, request: &SpawnRequest, socket: &OwnedFd) -> ! {
-    match prepare(template, request, socket) {
+/// `cgroups`: what is written to in order to join them.
+pub(super) fn live(
+    template: &Template,
+    request: &SpawnRequest,
+    socket: &OwnedFd,
+    cgroups: &[OwnedFd],
+) -> ! {
+    match prepare(template, request, socket, cgroups) {
         Ok(()) => sys::exit_now(serve(socket).map_or(1, |()| 0)),
         Err(error) => {
             let message = FromRoom::Failed { step: error.step, errno: error.errno };
@@ -68,12 +74,21 @@ pub(super) fn live(template: &Template, request: &SpawnRequest, socket: &OwnedFd
     }
 }
 
-/// Makes the room, in order: dies with the warden · the one tmpfs and its places · proc and its
+/// Makes the room, in order: dies with the warden · its cgroups · the one tmpfs and its places · proc and its
 /// masks · host name and loopback · the files folder is opened twice · the user namespace ·
 /// descriptors are closed · the service is told · capabilities go.
-fn prepare(template: &Template, request: &SpawnRequest, socket: &OwnedFd) -> Result<(), StepError> {
+fn prepare(
+    template: &Template,
+    request: &SpawnRequest,
+    socket: &OwnedFd,
+    cgroups: &[OwnedFd],
+) -> Result<(), StepError> {
     let kill = Some(Signal::KILL);
     step("die with the warden", rustix::process::set_parent_process_death_signal(kill))?;
+    for cgroup in cgroups {
+        step("join the cgroups", rustix::io::write(cgroup, b"0"))?;
+    }
+    step("unshare cgroup", sys::unshare(UnshareFlags::NEWCGROUP))?;
     let own_proc = step("open own proc", open_folder(&template.host_proc, "self"))?;
     mount_writable(request)?;
     if template.own_proc {
@@ -170,7 +185,9 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
             Some(&JOINED) => {
                 rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
             }
-            Some(&INTERRUPT) => sys::signal_group(KERNEL_GROUP, libc::SIGINT),
+            Some(&INTERRUPT) => {
+                sys::signal_group(KERNEL_GROUP, libc::SIGINT);
+            }
             Some(_) => {}
         }
     }

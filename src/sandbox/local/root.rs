@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use serde::{Deserialize, Serialize};
 
+use super::guest;
 use super::sys::{self, StepError, step};
 
 /// What of the host stands in the template, read-only.
@@ -46,7 +47,7 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/1", "dev/stdout"),
     ("/proc/self/fd/2", "dev/stderr"),
 ];
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 6] = [
     (
         "etc/passwd",
         "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/home/user:/bin/bash\n\
@@ -57,12 +58,6 @@ const FILES: [(&str, &str); 12] = [
     ("etc/hostname", "sandbox\n"),
     ("etc/resolv.conf", ""),
     ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
-    ("opt/interpreterd/interpreterd_guest/__init__.py", include_str!("guest/__init__.py")),
-    ("opt/interpreterd/interpreterd_guest/channel.py", include_str!("guest/channel.py")),
-    ("opt/interpreterd/interpreterd_guest/jail.py", include_str!("guest/jail.py")),
-    ("opt/interpreterd/interpreterd_guest/kernel.py", include_str!("guest/kernel.py")),
-    ("opt/interpreterd/interpreterd_guest/shell.py", include_str!("guest/shell.py")),
-    ("opt/interpreterd/interpreterd_guest/zygote.py", include_str!("guest/zygote.py")),
 ];
 
 /// What a room needs to know of the template that it was cloned from.
@@ -89,6 +84,7 @@ pub(super) fn build(plan: &RootPlan) -> Result<Template, StepError> {
     for (path, content) in FILES {
         step("write file", write_file(&inside(path), content))?;
     }
+    step("write the guest's code", guest::write_code(&inside(guest::CODE_INSIDE)))?;
     for (source, target) in &sources {
         bind(source, &inside(target))?;
     }

@@ -7,7 +7,10 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
+use crate::domain::provider::IsolationLevel;
+
 /// Programs as the kernel takes them, bytes of `struct sock_filter`.
+#[derive(Default)]
 pub(super) struct Filters {
     /// Installed once in the zygote and inherited by every fork: the allow-list, then ENOSYS.
     pub(super) zygote: Vec<Vec<u8>>,
@@ -25,8 +28,11 @@ macro_rules! calls {
     ($($name:ident),* $(,)?) => { [$(libc::$name),*] };
 }
 
-/// Builds the three programs for this machine's architecture.
-pub(super) fn build() -> Result<Filters, BackendError> {
+/// Builds the programs of a level for this machine's architecture; `none` has none.
+pub(super) fn build(level: IsolationLevel) -> Result<Filters, BackendError> {
+    if level == IsolationLevel::None {
+        return Ok(Filters::default());
+    }
     let arch: TargetArch = std::env::consts::ARCH.try_into()?;
     let mut allowed: BTreeMap<i64, Vec<SeccompRule>> =
         allow_list().into_iter().map(|call| (call, Vec::new())).collect();
@@ -46,15 +52,57 @@ pub(super) fn build() -> Result<Filters, BackendError> {
         SYS_shmat,
         SYS_msgget,
         SYS_semget,
-        // watches are counted per user of the host, which the service is too; poll does as well
-        SYS_epoll_create1
+        // both are counted per user of the host, which the service is too; poll does as well
+        SYS_epoll_create1,
+        SYS_inotify_init1
     ]);
     #[cfg(target_arch = "x86_64")]
-    unknown.insert(libc::SYS_epoll_create, Vec::new());
+    unknown.extend(denied(&calls![SYS_epoll_create, SYS_inotify_init]));
     let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
-    let leave = denied(&calls![SYS_setns]);
+    let mut leave = denied(&calls![SYS_setns]);
+    if level == IsolationLevel::Restricted {
+        leave.extend(denied_among_others()?);
+    }
     let leave = SeccompFilter::new(leave, SeccompAction::Allow, errno(libc::EPERM), arch)?;
     Ok(Filters { zygote: vec![bytes(allow)?, bytes(unknown)?], session: vec![bytes(leave)?] })
+}
+
+/// What must be refused besides to a session that shares the host's namespaces with the service:
+/// leaving its process group, every way to a socket, and what reaches other processes of its user.
+fn denied_among_others() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    use SeccompCmpArgLen::Dword;
+    use SeccompCmpOp::{MaskedEq, Ne};
+    let condition = SeccompCondition::new;
+    let one = |c: SeccompCondition| SeccompRule::new(vec![c]);
+    let mut rules = denied(&calls![
+        SYS_setsid,
+        SYS_setpgid,
+        SYS_setuid,
+        SYS_setgid,
+        SYS_setreuid,
+        SYS_setregid,
+        SYS_setresuid,
+        SYS_setresgid,
+        SYS_setgroups,
+        SYS_setfsuid,
+        SYS_setfsgid,
+        SYS_socket,
+        SYS_connect,
+        SYS_bind,
+        SYS_listen,
+        SYS_accept,
+        SYS_accept4,
+    ]);
+    // limits, priorities and processors of others; 0 is the caller
+    let others = |argument| Ok::<_, BackendError>(vec![one(condition(argument, Dword, Ne, 0)?)?]);
+    rules.insert(libc::SYS_prlimit64, others(0)?);
+    rules.insert(libc::SYS_sched_setaffinity, others(0)?);
+    let class = one(condition(0, Dword, Ne, 0)?)?;
+    rules.insert(libc::SYS_setpriority, vec![class, one(condition(1, Dword, Ne, 0)?)?]);
+    // a datagram can be sent to any address without connect()
+    let kind = |kind: i32| one(condition(1, Dword, MaskedEq(0xf), kind as u64)?);
+    rules.insert(libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?]);
+    Ok(rules)
 }
 
 fn errno(number: i32) -> SeccompAction {
@@ -175,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_programs_fit_the_kernels_limit_of_4096_instructions() {
-        let filters = build().expect("filters for this architecture");
+        let filters = build(IsolationLevel::Restricted).expect("filters for this architecture");
         let lengths: Vec<usize> = filters
             .zygote
             .iter()

@@ -14,11 +14,13 @@ use tokio::task::spawn_blocking;
 
 use super::error::LocalError;
 use super::files::{Listing, Upload, write_error};
-use super::kernel::{self, Kernel, Room};
-use super::{Workshop, passed_on};
+use super::handle::Room;
+use super::kernel::Kernel;
+use super::workshop::{Tenant, Workshop, remove_folder};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
+use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxRecord, SandboxSpec};
 
@@ -27,7 +29,7 @@ const READ_BYTES: usize = 256 * 1024;
 const ADMITTED_BYTES: u64 = 8 << 20;
 
 pub(super) struct LocalSandbox {
-    id: String,
+    id: SessionId,
     workshop: Arc<Workshop>,
     limits: Limits,
     env: BTreeMap<String, String>,
@@ -49,14 +51,15 @@ impl LocalSandbox {
         workshop: Arc<Workshop>,
         spec: &SandboxSpec,
     ) -> Result<Self, LocalError> {
-        let (room, kernel) = make_room(&workshop, &spec.limits, &spec.env).await?;
+        let tenant = Tenant { session_id: spec.session_id, limits: &spec.limits, env: &spec.env };
+        let (room, kernel) = workshop.make_room(&tenant).await?;
         Ok(Self {
-            id: spec.session_id.to_string(),
+            id: spec.session_id,
             workshop,
             limits: spec.limits,
             env: spec.env.clone(),
             kernel: Mutex::new(Some(kernel)),
-            room: StdMutex::new(Arc::new(room)),
+            room: StdMutex::new(room),
             moving: tokio::sync::RwLock::new(()),
             listing: StdMutex::new(Listing::default()),
             interrupt: Notify::new(),
@@ -75,13 +78,15 @@ impl LocalSandbox {
 
     /// A room in place of one that has died, with its files. Says whether all files arrived.
     async fn replace_room(&self) -> Result<(Kernel, bool), LocalError> {
-        let (room, kernel) = make_room(&self.workshop, &self.limits, &self.env).await?;
-        let _moving = self.moving.write().await;
         let old = self.room();
-        let room = Arc::new(room);
+        old.kill();
+        old.gone().await;
+        let tenant = Tenant { session_id: self.id, limits: &self.limits, env: &self.env };
+        let (room, kernel) = self.workshop.make_room(&tenant).await?;
+        let _moving = self.moving.write().await;
         let new = Arc::clone(&room);
         let moved = spawn_blocking(move || {
-            let whole = old.files.copy_into(&new.files);
+            let whole = new.has_files_of(&old) || old.files.copy_into(&new.files);
             // the copies have new inodes, and none of that is a cell's doing
             (whole, new.files.list().unwrap_or_default())
         });
@@ -172,7 +177,7 @@ impl LocalSandbox {
 #[async_trait]
 impl Sandbox for LocalSandbox {
     fn record(&self) -> SandboxRecord {
-        SandboxRecord { sandbox_id: self.id.clone() }
+        SandboxRecord { sandbox_id: self.id.to_string() }
     }
 
     async fn execute(&self, cell: &Cell, sink: &OutputSink) -> Result<Execution, SandboxError> {
@@ -191,8 +196,7 @@ impl Sandbox for LocalSandbox {
         let _ = self.interrupt.notified().now_or_never(); // one meant for an earlier cell
         self.running.store(true, Ordering::SeqCst);
         let room = self.room();
-        let cap = self.workshop.output_cap;
-        let (mut execution, death) = kernel.run(&room, cell, cap, &self.interrupt, sink).await;
+        let (mut execution, death) = kernel.run(&room, cell, &self.interrupt, sink).await;
         self.running.store(false, Ordering::SeqCst);
         self.tell_files(&mut execution).await;
         if let Some(files_lost) = lost {
@@ -291,18 +295,13 @@ impl Sandbox for LocalSandbox {
         let room = self.room();
         room.kill();
         room.gone().await;
+        if let Some(folder) = room.folder().map(ToOwned::to_owned) {
+            let removed = spawn_blocking(move || remove_folder(&folder)).await;
+            if let Ok(Err(error)) = removed {
+                tracing::warn!(%error, session.id = %self.id, "a session's folder was not removed");
+            }
+        }
     }
-}
-
-async fn make_room(
-    workshop: &Workshop,
-    limits: &Limits,
-    env: &BTreeMap<String, String>,
-) -> Result<(Room, Kernel), LocalError> {
-    let zygote = workshop.zygote().await?;
-    let mut environ = passed_on();
-    environ.extend(env.clone());
-    kernel::spawn(&zygote, workshop.spawn_request(limits), &environ).await
 }
 
 async fn blocking<T: Send + 'static>(

@@ -176,10 +176,10 @@ pub(super) fn child_signal_fd() -> io::Result<OwnedFd> {
     }
 }
 
-/// Sends a signal to a process group of this pid namespace.
-pub(super) fn signal_group(group: i32, signal: i32) {
+/// Sends a signal to a process group of this pid namespace; false when nobody is in it.
+pub(super) fn signal_group(group: i32, signal: i32) -> bool {
     // SAFETY: takes numbers only; a group that is gone is no fault.
-    unsafe { libc::kill(-group, signal) };
+    unsafe { libc::kill(-group, signal) == 0 }
 }
 
 /// Brings up `lo` in this network namespace.

@@ -4,8 +4,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::cgroup::Cgroups;
 use super::sys;
-use crate::config::User;
+use crate::config::{Settings, User};
 
 /// Why root could not be given up.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +38,16 @@ pub enum UserError {
     },
 }
 
-/// Gives up root where the process has it, after handing the data folder over. In both cases other
-/// processes of the same user may no longer look into this one.
+/// Gives up root where the process has it, after handing over the data folder and a place for
+/// cgroups, which it gives. In both cases other processes of the same user may no longer look into
+/// this one.
 ///
 /// # Errors
 /// [`UserError`] when the service could not work as that user.
-pub fn give_up_root(user: User, data_dir: &Path) -> Result<(), UserError> {
+pub fn give_up_root(settings: &Settings) -> Result<Cgroups, UserError> {
+    let (user, data_dir) = (settings.server.user, &settings.server.data_dir);
+    let wanted = settings.local.local_cgroups;
+    let cgroups = if wanted { Cgroups::prepare(user) } else { Cgroups::default() };
     if rustix::process::geteuid().is_root() {
         let User { uid, .. } = user;
         hand_over(user, data_dir).map_err(|source| UserError::HandOver {
@@ -58,7 +63,8 @@ pub fn give_up_root(user: User, data_dir: &Path) -> Result<(), UserError> {
     }
     let closed = rustix::process::DumpableBehavior::NotDumpable;
     rustix::process::set_dumpable_behavior(closed)
-        .map_err(|errno| UserError::Become(user.uid, errno.into()))
+        .map_err(|errno| UserError::Become(user.uid, errno.into()))?;
+    Ok(cgroups)
 }
 
 /// Makes the folder the user's, if it is new or empty. One that has something in it must be the

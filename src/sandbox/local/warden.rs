@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Signal};
 use rustix::thread::UnshareFlags;
 
+use super::keeper;
 use super::room;
 use super::root::{self, Template};
 use super::seccomp;
@@ -17,6 +18,7 @@ use super::sys::{self, Fork, StepError, step};
 use super::wire::{
     self, FromRoom, FromWarden, FromZygote, SpawnRequest, ToWarden, ToZygote, WardenPlan,
 };
+use crate::domain::provider::IsolationLevel;
 
 /// The first argument that makes this binary a warden.
 pub const MODE: &str = "sandbox-warden";
@@ -28,8 +30,9 @@ const ZYGOTE_READY_LIMIT: Duration = Duration::from_secs(120);
 const ROOM_LIMIT: Duration = Duration::from_secs(10);
 const FORK_LIMIT: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(1);
-const ZYGOTE_PROGRAM: &str = "import sys; sys.path.insert(0, '/opt/interpreterd'); \
-     from interpreterd_guest import zygote; sys.path.remove('/opt/interpreterd'); zygote.main()";
+/// Its argument is the folder of our own code.
+const ZYGOTE_PROGRAM: &str = "import sys; code = sys.argv.pop(); sys.path.insert(0, code); \
+     from interpreterd_guest import zygote; sys.path.remove(code); zygote.main()";
 
 /// Runs as the warden until the service closes its socket, which is standard input.
 pub fn run() -> ! {
@@ -46,7 +49,8 @@ pub fn run() -> ! {
 struct Warden<'a> {
     service: BorrowedFd<'a>,
     zygote: OwnedFd,
-    template: Template,
+    /// What rooms are cloned from; None where sessions live in the host's namespaces.
+    template: Option<Template>,
 }
 
 fn take_socket() -> io::Result<OwnedFd> {
@@ -60,10 +64,17 @@ fn take_socket() -> io::Result<OwnedFd> {
 
 fn start(service: &OwnedFd) -> Result<Warden<'_>, StepError> {
     let plan = receive_plan(service)?;
-    enter_namespaces()?;
-    let template = root::build(&plan.root)?;
+    let template = match plan.level {
+        IsolationLevel::Namespaced => {
+            enter_namespaces()?;
+            Some(root::build(&plan.root)?)
+        }
+        IsolationLevel::Restricted | IsolationLevel::None => None,
+        IsolationLevel::Vm => return Err(refused("be a machine")),
+    };
     let zygote = start_zygote(&plan)?;
-    let ready = wait_for_zygote(service, &zygote, template.own_proc)?;
+    let own_proc = template.as_ref().is_some_and(|template| template.own_proc);
+    let ready = wait_for_zygote(service, &zygote, own_proc)?;
     step("report", sys::send_message(service.as_fd(), &wire::encode(&ready), &[]))?;
     Ok(Warden { service: service.as_fd(), zygote, template })
 }
@@ -123,7 +134,7 @@ fn wait_without_the_socket(child: i32) -> i32 {
 }
 
 fn start_zygote(plan: &WardenPlan) -> Result<OwnedFd, StepError> {
-    let filters = seccomp::build().map_err(|_| refused("build the seccomp filters"))?;
+    let filters = seccomp::build(plan.level).map_err(|_| refused("build the seccomp filters"))?;
     let (ours, theirs) = step(
         "make the zygote's socket",
         rustix::net::socketpair(
@@ -137,7 +148,7 @@ fn start_zygote(plan: &WardenPlan) -> Result<OwnedFd, StepError> {
         exec_zygote(plan, &theirs);
     }
     drop(theirs);
-    let start = ToZygote::start(&plan.packages, &filters.zygote, &filters.session);
+    let start = ToZygote::start(plan, &filters);
     step("start the zygote", sys::send_message(ours.as_fd(), &wire::encode(&start), &[]))?;
     Ok(ours)
 }
@@ -150,10 +161,12 @@ fn exec_zygote(plan: &WardenPlan, socket: &OwnedFd) -> ! {
         .and_then(|()| sys::place_at(socket.as_fd(), ZYGOTE_FD))
         .and_then(|()| sys::close_all_but(&[ZYGOTE_FD]));
     if placed.is_ok() {
-        let error = Command::new(&plan.python)
+        let error = Command::new(plan.bin.join("python"))
             .args(["-I", "-B", "-X", "frozen_modules=on", "-c", ZYGOTE_PROGRAM])
+            .arg(&plan.code)
             .env_clear()
-            .envs([("PATH", "/usr/bin:/bin"), ("HOME", "/home/user"), ("LANG", "C.UTF-8")])
+            .envs([("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("MALLOC_ARENA_MAX", "2")])
+            .env("HOME", &plan.home)
             .envs(&plan.environ)
             .exec();
         eprintln!("cannot start the guest Python: {error}");
@@ -218,7 +231,8 @@ impl Warden<'_> {
     /// Answers with the session's descriptors, or with the step that failed. An error of this
     /// function means that the warden itself cannot go on.
     fn spawn(&mut self, request: &SpawnRequest, given: &[OwnedFd]) -> Result<(), StepError> {
-        let made = self.make_room(request).map_err(|error| (error, request.id.clone()));
+        let cgroups = given.get(wire::PIPES..).unwrap_or_default();
+        let made = self.make_room(request, cgroups).map_err(|error| (error, request.id.clone()));
         let room = match made {
             Ok(room) => room,
             Err((error, id)) => {
@@ -229,7 +243,7 @@ impl Warden<'_> {
         let kernel = match self.fork_kernel(request, &room, given)? {
             Ok(kernel) => kernel,
             Err(errno) => {
-                let _ = rustix::process::pidfd_send_signal(&room.pidfd, Signal::KILL);
+                room.abandon();
                 let (id, step) = (request.id.clone(), "fork the kernel".to_owned());
                 return self.say(&FromWarden::Failed { id, step, errno }, &[]);
             }
@@ -241,7 +255,7 @@ impl Warden<'_> {
         self.say(&spawned, &descriptors)
     }
 
-    fn make_room(&self, request: &SpawnRequest) -> Result<Room, StepError> {
+    fn make_room(&self, request: &SpawnRequest, cgroups: &[OwnedFd]) -> Result<Room, StepError> {
         let (ours, theirs) = step(
             "make the room's socket",
             rustix::net::socketpair(
@@ -251,9 +265,11 @@ impl Warden<'_> {
                 None,
             ),
         )?;
-        let pidfd = match step("clone the room", sys::clone_into(room::NAMESPACES))? {
-            Fork::Child => room::live(&self.template, request, &theirs),
-            Fork::Parent(pidfd) => pidfd,
+        let namespaces = self.template.as_ref().map_or(0, |_| room::NAMESPACES);
+        let pidfd = match (step("clone the room", sys::clone_into(namespaces))?, &self.template) {
+            (Fork::Child, Some(template)) => room::live(template, request, &theirs, cgroups),
+            (Fork::Child, None) => keeper::live(request, &theirs),
+            (Fork::Parent(pidfd), _) => pidfd,
         };
         drop(theirs); // while we hold the room's end, its death would not be seen
         let ready = step("wait for the room", room::wait(&[ours.as_fd()], Some(ROOM_LIMIT)))?;
@@ -292,9 +308,13 @@ impl Warden<'_> {
             }
             let (message, mut descriptors) = self.hear_zygote()?;
             match wire::decode(&message) {
-                Some(FromZygote::Forked { .. }) => {
-                    let kernel = descriptors.pop();
-                    return kernel.map(Ok).ok_or_else(|| refused("receive the kernel"));
+                Some(FromZygote::Forked { pid, .. }) => {
+                    let kernel = descriptors.pop().ok_or_else(|| refused("receive the kernel"))?;
+                    if self.template.is_none() {
+                        let told = keeper::tell_group(room.socket.as_fd(), pid, kernel.as_fd());
+                        step("tell the keeper", told)?;
+                    }
+                    return Ok(Ok(kernel));
                 }
                 Some(FromZygote::Failed { errno, .. }) => return Ok(Err(errno)),
                 // ends of other kernels may be queued before our answer
@@ -326,4 +346,11 @@ struct Room {
     pidfd: OwnedFd,
     socket: OwnedFd,
     folders: [OwnedFd; 2],
+}
+
+impl Room {
+    /// Ends a room that no kernel came to live in.
+    fn abandon(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
 }

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::root::RootPlan;
+use super::seccomp::Filters;
+use crate::domain::provider::IsolationLevel;
 
 /// The longest frame accepted from a kernel.
 const MAX_FRAME_BYTES: usize = 32 << 20;
@@ -28,8 +30,16 @@ const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 /// How a warden is set up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WardenPlan {
+    pub(super) level: IsolationLevel,
     pub(super) root: RootPlan,
-    pub(super) python: PathBuf,
+    /// The folder that holds the interpreter, as the zygote sees it.
+    pub(super) bin: PathBuf,
+    /// The folder that holds our own code for the guest, as the zygote sees it.
+    pub(super) code: PathBuf,
+    /// Where the zygote may write, as it sees it.
+    pub(super) home: PathBuf,
+    /// What sessions may read where they have no root of their own.
+    pub(super) readable: Vec<PathBuf>,
     /// Modules that the zygote imports before the first fork.
     pub(super) packages: Vec<String>,
     pub(super) environ: BTreeMap<String, String>,
@@ -41,9 +51,12 @@ pub(super) struct SpawnRequest {
     pub(super) id: String,
     pub(super) disk_bytes: u64,
     pub(super) inodes: u64,
-    pub(super) memory_bytes: u64,
+    /// What each process may map beyond the warm Python.
+    pub(super) address_bytes: u64,
     /// Names of resource limits without `RLIMIT_`, soft and hard alike.
     pub(super) limits: BTreeMap<String, u64>,
+    /// The session's folder on the host, where it has no root of its own.
+    pub(super) folder: Option<PathBuf>,
 }
 
 /// What a kernel is told before its first cell. It goes to the kernel alone: whatever passes
@@ -54,7 +67,11 @@ pub(super) struct EnvironFrame<'a> {
     pub(super) environ: &'a BTreeMap<String, String>,
 }
 
-/// Service to warden. A spawn carries session socket, stdout, stderr and late output.
+/// How many descriptors of a spawn are the session's: its socket, stdout, stderr, late output.
+pub(super) const PIPES: usize = 4;
+
+/// Service to warden. A spawn carries session socket, stdout, stderr and late output, then what is
+/// written to in order to join the session's cgroups.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum ToWarden {
@@ -96,7 +113,14 @@ pub(super) enum FromWarden {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum ToZygote {
-    Start { packages: Vec<String>, filters: Vec<String>, session_filters: Vec<String> },
+    Start {
+        level: IsolationLevel,
+        packages: Vec<String>,
+        filters: Vec<String>,
+        session_filters: Vec<String>,
+        readable: Vec<PathBuf>,
+        bin: PathBuf,
+    },
     Fork(SpawnRequest),
 }
 
@@ -112,6 +136,7 @@ pub(super) enum FromZygote {
     },
     Forked {
         id: String,
+        pid: i32,
     },
     /// No kernel could be forked.
     Failed {
@@ -133,12 +158,15 @@ pub(super) enum FromRoom {
 }
 
 impl ToZygote {
-    pub(super) fn start(packages: &[String], filters: &[Vec<u8>], session: &[Vec<u8>]) -> Self {
+    pub(super) fn start(plan: &WardenPlan, filters: &Filters) -> Self {
         let text = |programs: &[Vec<u8>]| programs.iter().map(|p| STANDARD.encode(p)).collect();
         Self::Start {
-            packages: packages.to_vec(),
-            filters: text(filters),
-            session_filters: text(session),
+            level: plan.level,
+            packages: plan.packages.clone(),
+            filters: text(&filters.zygote),
+            session_filters: text(&filters.session),
+            readable: plan.readable.clone(),
+            bin: plan.bin.clone(),
         }
     }
 }

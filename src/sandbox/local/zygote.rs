@@ -12,7 +12,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::cgroup::Cgroups;
 use super::error::{LocalError, remedy};
+use super::level::{self, Facts};
 use super::sys;
 use super::warden;
 use super::wire::{self, FromWarden, SpawnRequest, ToWarden, WardenPlan};
@@ -36,6 +38,7 @@ pub(super) struct Zygote {
 /// The service's ends of a new room.
 pub(super) struct Spawned {
     pub(super) room: OwnedFd,
+    pub(super) kernel: OwnedFd,
     pub(super) readable: OwnedFd,
     pub(super) place: OwnedFd,
     pub(super) room_socket: OwnedFd,
@@ -44,23 +47,14 @@ pub(super) struct Spawned {
 }
 
 enum Request {
-    Spawn(Box<SpawnRequest>, [OwnedFd; 4], oneshot::Sender<Result<Spawned, LocalError>>),
+    Spawn(Box<SpawnRequest>, Vec<OwnedFd>, oneshot::Sender<Result<Spawned, LocalError>>),
     Close,
-}
-
-fn isolation(landlock_abi: u32, own_proc: bool) -> Isolation {
-    Isolation {
-        level: "namespaced".to_owned(),
-        own_proc,
-        landlock_abi,
-        memory_limit: "rlimit".to_owned(),
-        uid: rustix::process::geteuid().as_raw(),
-    }
 }
 
 impl Zygote {
     /// Starts this binary as a warden and waits until its zygote is warm.
-    pub(super) async fn start(plan: WardenPlan) -> Result<Self, LocalError> {
+    pub(super) async fn start(plan: WardenPlan, cgroups: &Cgroups) -> Result<Self, LocalError> {
+        let level = plan.level;
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -75,7 +69,8 @@ impl Zygote {
         let (message, _) = first.map_err(|_| LocalError::WardenEnded)??;
         let (python, packages, isolation) = match message {
             FromWarden::Ready { python, packages, landlock, own_proc } => {
-                (python, packages, isolation(landlock, own_proc))
+                let facts = Facts { own_proc, landlock_abi: landlock };
+                (python, packages, level::isolation(level, facts, cgroups)?)
             }
             FromWarden::Fatal { step, errno } => {
                 let remedy = remedy(&step, errno);
@@ -100,11 +95,11 @@ impl Zygote {
         !self.requests.is_closed()
     }
 
-    /// Makes a room with a kernel in it. `given`: session socket, stdout, stderr, late output.
+    /// Makes a room with a kernel in it. `given`: session socket, stdout, stderr, late output, cgroups.
     pub(super) async fn spawn(
         &self,
         spawn: SpawnRequest,
-        given: [OwnedFd; 4],
+        given: Vec<OwnedFd>,
     ) -> Result<Spawned, LocalError> {
         let (answer, answered) = oneshot::channel();
         let request = Request::Spawn(Box::new(spawn), given, answer);
@@ -201,7 +196,7 @@ impl Switchboard {
     async fn ask(
         &mut self,
         spawn: SpawnRequest,
-        given: [OwnedFd; 4],
+        given: Vec<OwnedFd>,
         answer: oneshot::Sender<Result<Spawned, LocalError>>,
     ) -> Result<(), LocalError> {
         let id = spawn.id.clone();
@@ -229,8 +224,9 @@ impl Switchboard {
             FromWarden::Spawned { id } => {
                 let Some(Waiting { answer, exit }) = self.waiting.remove(&id) else { return };
                 let spawned = <[OwnedFd; 5]>::try_from(descriptors)
-                    .map(|[room, _kernel, readable, place, room_socket]| Spawned {
+                    .map(|[room, kernel, readable, place, room_socket]| Spawned {
                         room,
+                        kernel,
                         readable,
                         place,
                         room_socket,

@@ -57,7 +57,7 @@ fn session() -> Session {
         state: SessionState::Starting,
         isolation: None,
         capabilities,
-        limits: Limits { memory_bytes: None, disk_bytes: Some(1), processes: None },
+        limits: Limits { disk_bytes: Some(1), ..Limits::default() },
         files_dir: "/files".to_owned(),
         packages: Vec::new(),
         created_at: now,

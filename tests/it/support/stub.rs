@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use interpreterd::domain::event::OutputSink;
 use interpreterd::domain::execution::{Cell, Execution};
 use interpreterd::domain::file::{Condition, FileEntry, FilePath, Part};
+use interpreterd::domain::id::SessionId;
 use interpreterd::domain::limits::{Limits, LimitsRequest};
 use interpreterd::domain::provider::Capabilities;
 use interpreterd::sandbox::{
@@ -47,12 +48,12 @@ impl SandboxProvider for StubProvider {
         }
     }
 
-    fn files_dir(&self) -> &'static str {
-        "/files"
+    fn files_dir(&self, _: SessionId) -> String {
+        "/files".to_owned()
     }
 
     fn limits(&self, _: &LimitsRequest) -> Result<Limits, SandboxError> {
-        Ok(Limits { memory_bytes: None, disk_bytes: None, processes: None })
+        Ok(Limits::default())
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {

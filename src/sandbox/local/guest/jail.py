@@ -22,14 +22,15 @@ CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x20000, 0x2000000, 0x4000000
 CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x8000000, 0x10000000, 0x20000000, 0x40000000
 ROOM_NAMESPACES = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUSER
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 1, 4, 24, 36
 PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 28, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 # noroot, no_setuid_fixup, keep_caps off, and the locks of all three
 SECUREBITS_LOCKED = 0x2F
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 
-READ_ONLY = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/proc", "/dev", "/var"]
+# what a room's own root holds; without one, the warden names the host's folders
+READABLE = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/proc", "/dev", "/var"]
 WRITABLE = ["/files", "/tmp", "/var/tmp", "/home/user", "/dev/shm"]
 DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"]
 
@@ -38,6 +39,7 @@ FS_EXECUTE, FS_WRITE_FILE, FS_READ_FILE, FS_READ_DIR = 0x1, 0x2, 0x4, 0x8
 FS_TRUNCATE, FS_IOCTL_DEV = 0x4000, 0x8000
 FS_ALL_BY_ABI = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 FS_FOR_A_FILE = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV
+NET_BIND_AND_CONNECT_TCP = 3
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 3
 
 
@@ -79,6 +81,11 @@ def die_with_parent():
     check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "dumpable")
 
 
+def adopt_orphans():
+    """What a session without a process namespace leaves behind is this process's to reap."""
+    check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
+
+
 def set_limits(limits):
     """Sets soft and hard limits alike, never above what is already the hard limit."""
     for name, value in limits.items():
@@ -93,6 +100,15 @@ def address_space_bytes():
     """What this process has mapped now: a limit on memory is counted from here."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def have_no_capabilities():
+    """Raises when this process has any: outside of a user namespace there must be none to drop."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        held = [line for line in status if line.startswith(("CapPrm", "CapEff", "CapInh", "CapAmb"))]
+    if os.geteuid() == 0 or any(int(line.split()[1], 16) for line in held):
+        raise PermissionError("a session must not start with capabilities")
+    no_new_privileges()
 
 
 def drop_capabilities():
@@ -117,22 +133,23 @@ def landlock_abi():
     return max(0, syscall(SYS_LANDLOCK_CREATE, 0, 0, 1))
 
 
-def restrict_paths():
-    """A Landlock domain over the room's paths where the kernel has it. Gives its ABI, 0 without."""
+def restrict_paths(readable, writable, listed=(), network=True):
+    """A Landlock domain over these paths where the kernel has it. Gives its ABI, 0 without."""
     abi = landlock_abi()
     if abi == 0:
         return 0
     handled = FS_ALL_BY_ABI[min(abi, 5)]
+    net = 0 if network or abi < 4 else NET_BIND_AND_CONNECT_TCP
     scoped = SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if abi >= 6 else 0
-    attributes = struct.pack("QQQ", handled, 0, scoped)[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    attributes = struct.pack("QQQ", handled, net, scoped)[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset = check(
         syscall(SYS_LANDLOCK_CREATE, ctypes.c_char_p(attributes), len(attributes), 0),
         "landlock ruleset",
     )
     device = FS_WRITE_FILE | FS_READ_FILE | (FS_IOCTL_DEV if abi >= 5 else 0)
-    allowed = [("/", FS_READ_DIR)]
-    allowed += [(path, FS_EXECUTE | FS_READ_FILE | FS_READ_DIR) for path in READ_ONLY]
-    allowed += [(path, handled) for path in WRITABLE]
+    allowed = [(path, FS_READ_DIR) for path in listed]
+    allowed += [(path, FS_EXECUTE | FS_READ_FILE | FS_READ_DIR) for path in readable]
+    allowed += [(path, handled) for path in writable]
     allowed += [(path, device) for path in DEVICES]
     for path, access in allowed:
         _allow(ruleset, path, access & handled)

@@ -29,28 +29,32 @@ from interpreterd_guest.channel import Channel
 from interpreterd_guest.shell import Current, flush, send_error
 
 CONTROL_FD, LATE_FD = 950, 951  # out of the way of the low descriptors that programs expect
+NICENESS = 5  # the service goes first
 NO_INPUT = "there is no terminal here: give the request a `stdin`, or put the value into the code"
 
 ENVIRON = {
-    "PATH": "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/home/user",
     "USER": "user",
     "SHELL": "/bin/bash",
     "LANG": "C.UTF-8",
     "TERM": "dumb",
-    "TMPDIR": "/tmp",
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",  # an arena reserves 64 MiB, and some hosts can only limit what is reserved
 }
 
 
-def live(shell, request, descriptors, filters):
+def live(shell, request, descriptors, plan):
     """Turns a fresh fork of the zygote into the kernel of one session; returns never."""
     room, control, out, err, late = descriptors[:5]
+    for cgroup in descriptors[5:]:
+        os.write(cgroup, b"0")  # before anything else: what is taken from here on counts
     lower_oom_score()
-    jail.enter_room(room)
+    os.nice(NICENESS)
+    place = Place(request.get("folder"))
+    if place.own_root:
+        jail.enter_room(room)
     os.setsid()
     os.dup2(control, CONTROL_FD, inheritable=False)
     os.dup2(late, LATE_FD, inheritable=False)
@@ -60,18 +64,43 @@ def live(shell, request, descriptors, filters):
     os.dup2(err, 2)
     jail.close_other_descriptors(CONTROL_FD, LATE_FD)
     jail.die_with_parent()
-    os.chdir("/files")
+    os.chdir(place.files)
     os.environ.clear()
-    os.environ.update(ENVIRON)
+    path = f"{plan['bin']}:/usr/local/bin:/usr/bin:/bin"
+    os.environ.update(ENVIRON, PATH=path, HOME=place.home, TMPDIR=place.tmp)
     os.umask(0o022)
     limits = dict(request["limits"])
-    limits["as"] = jail.address_space_bytes() + request["memory_bytes"]
+    limits["as"] = jail.address_space_bytes() + request["address_bytes"]
     jail.set_limits(limits)
-    jail.drop_capabilities()
-    landlock = jail.restrict_paths()
-    jail.install_filters(filters)
+    landlock = lower(place, plan)
     reseed()
-    Kernel(shell).serve({"t": "hello", "python": sys.version.split()[0], "landlock": landlock})
+    hello = {"t": "hello", "python": sys.version.split()[0], "landlock": landlock}
+    Kernel(shell, place.tmp).serve(hello)
+
+
+class Place:
+    """Where a session's files are: in a root of its own, or in a folder of the host."""
+
+    def __init__(self, folder):
+        self.own_root = folder is None
+        self.files = "/files" if folder is None else f"{folder}/files"
+        self.tmp = "/tmp" if folder is None else f"{folder}/tmp"
+        self.home = "/home/user" if folder is None else f"{folder}/home"
+
+
+def lower(place, plan):
+    """Capabilities, Landlock, seccomp, as the session's level wants them. Gives Landlock's ABI."""
+    landlock = 0
+    if place.own_root:
+        jail.drop_capabilities()
+        landlock = jail.restrict_paths(jail.READABLE, jail.WRITABLE, listed=["/"])
+    else:
+        jail.have_no_capabilities()
+        if plan["level"] == "restricted":
+            writable = [place.files, place.tmp, place.home]
+            landlock = jail.restrict_paths(plan["readable"], writable, network=False)
+    jail.install_filters(plan["session_filters"])
+    return landlock
 
 
 def lower_oom_score():
@@ -93,7 +122,8 @@ def reseed():
 class Streams:
     """Text layers on descriptors 1 and 2, and the copies that undo what a cell did to them."""
 
-    def __init__(self):
+    def __init__(self, tmp):
+        self.tmp = tmp
         self.out, self.err = self._layer(1, 32768), self._layer(2, 8192)
         self.late = self._layer(LATE_FD, 8192)
         self.saved = [(1, os.dup(1)), (2, os.dup(2))]
@@ -139,7 +169,7 @@ class Streams:
         if text is None:
             source = os.open("/dev/null", os.O_RDONLY)
         else:
-            source = os.open("/tmp", os.O_TMPFILE | os.O_RDWR, 0o600)
+            source = os.open(self.tmp, os.O_TMPFILE | os.O_RDWR, 0o600)
             with open(source, "wb", closefd=False) as file:
                 file.write(text.encode("utf-8", "surrogatepass"))
             os.lseek(source, 0, os.SEEK_SET)
@@ -204,9 +234,9 @@ def input_with_hint(prompt="", /):
 class Kernel:
     """Runs one cell after another; only a running cell can be interrupted."""
 
-    def __init__(self, shell):
+    def __init__(self, shell, tmp):
         self.shell = shell
-        self.streams = Streams()
+        self.streams = Streams(tmp)
         self.channel = Channel(CONTROL_FD)
         self.pid = os.getpid()
         self.running = False

@@ -1,10 +1,13 @@
 """The warm Python that sessions are forked from. It runs no user code, ever.
 
 Descriptor 3 is a SOCK_SEQPACKET socket to the warden:
-  in : {"op":"start","packages":[...],"filters":[...],"session_filters":[...]}      once
-       {"op":"fork","id":...,"limits":{...},"memory_bytes":...}   + room pidfd, session socket, three pipes
+  in : {"op":"start","level":...,"packages":[...],"filters":[...],"session_filters":[...],
+        "readable":[...],"bin":...}                                                once
+       {"op":"fork","id":...,"limits":{...},"address_bytes":...,"folder":null|...}
+                               + room pidfd, session socket, three pipes, cgroups
+        a session with a folder has no room of its own: its namespaces are the host's
   out: {"op":"ready","python":...,"packages":{...},"landlock":7,"threads":1}   once
-       {"op":"forked","id":...}                                   + pidfd of the kernel
+       {"op":"forked","id":...,"pid":...}                         + pidfd of the kernel
        {"op":"failed","id":...,"errno":...}                       no kernel could be forked
        {"op":"exited","id":...,"code":...}                        negative: a signal
 """
@@ -43,8 +46,9 @@ def main():
     start, _ = receive(warden)
     shell = ipython.make_shell()
     packages = warm(shell, start["packages"])
-    session_filters = [base64.b64decode(program) for program in start["session_filters"]]
+    start["session_filters"] = [base64.b64decode(program) for program in start["session_filters"]]
     jail.no_new_privileges()
+    jail.adopt_orphans()
     selectors.DefaultSelector = selectors.PollSelector  # there is no epoll under the filters
     # The long allow-list is paid for once and inherited by every fork; it still permits setns,
     # which each kernel takes back.
@@ -54,7 +58,7 @@ def main():
     threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
     ready = {"python": sys.version.split()[0], "packages": packages, "landlock": jail.landlock_abi()}
     send(warden, {"op": "ready", "threads": threads, **ready})
-    Zygote(warden, shell, session_filters).serve()
+    Zygote(warden, shell, start).serve()
 
 
 def warm(shell, names):
@@ -110,10 +114,10 @@ def add_font(matplotlib):
 class Zygote:
     """Forks a kernel for each request and tells the warden how each one ended."""
 
-    def __init__(self, warden, shell, session_filters):
+    def __init__(self, warden, shell, plan):
         self.warden = warden
         self.shell = shell
-        self.session_filters = session_filters
+        self.plan = plan
         self.own = os.pidfd_open(os.getpid())
         self.sessions = {}
 
@@ -136,12 +140,13 @@ class Zygote:
 
     def fork(self, request, descriptors):
         try:
-            pid = self.fork_into(descriptors[0])
+            in_host = request.get("folder") is not None
+            pid = os.fork() if in_host else self.fork_into(descriptors[0])
             if pid == 0:
                 self.become_kernel(request, descriptors)
             self.sessions[pid] = request["id"]
             descriptors.append(os.pidfd_open(pid))
-            send(self.warden, {"op": "forked", "id": request["id"]}, descriptors[-1:])
+            send(self.warden, {"op": "forked", "id": request["id"], "pid": pid}, descriptors[-1:])
         except OSError as error:  # no process to be had, or the room is gone: this session's fault alone
             send(self.warden, {"op": "failed", "id": request["id"], "errno": error.errno or 0})
         for descriptor in descriptors:
@@ -165,7 +170,7 @@ class Zygote:
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
             self.warden.detach()
-            kernel.live(self.shell, request, descriptors, self.session_filters)
+            kernel.live(self.shell, request, descriptors, self.plan)
         except BaseException:
             try:
                 os.write(2, traceback.format_exc().encode())

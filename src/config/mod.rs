@@ -1,11 +1,15 @@
 //! Every setting: by flag, by environment, by TOML file.
 
+mod local;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
+
+pub use local::{GuestSettings, LocalLevel, LocalSettings};
 
 /// The names of all environment variables of ours begin so.
 pub const ENV_PREFIX: &str = "INTERPRETERD_";
@@ -244,65 +248,6 @@ impl ModelProtocol {
             Self::Openai => "openai",
             Self::Replay => "replay",
         }
-    }
-}
-
-/// Sandboxes of the provider `local`: the defaults, which are also the most that a request may ask for.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Provider local")]
-pub struct LocalSettings {
-    /// Memory that each process of a session may map beyond the warm Python, in bytes
-    #[arg(long, env = "INTERPRETERD_LOCAL_MEMORY_BYTES", default_value_t = 512 << 20, value_parser = clap::value_parser!(u64).range(64 << 20..))]
-    pub local_memory_bytes: u64,
-    /// Room for a session's files, temporary ones included, in bytes; held in memory
-    #[arg(long, env = "INTERPRETERD_LOCAL_DISK_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
-    pub local_disk_bytes: u64,
-    /// Memory of the host that uploads leave free, in bytes
-    #[arg(long, env = "INTERPRETERD_LOCAL_RESERVE_BYTES", default_value_t = 256 << 20)]
-    pub local_reserve_bytes: u64,
-    /// Files and folders that a session may hold
-    #[arg(long, env = "INTERPRETERD_LOCAL_INODES", default_value_t = 65_536)]
-    pub local_inodes: u64,
-    /// Processes and threads of a session together
-    #[arg(long, env = "INTERPRETERD_LOCAL_PROCESSES", default_value_t = 128, value_parser = clap::value_parser!(u64).range(8..))]
-    pub local_processes: u64,
-    /// Open files of each process of a session
-    #[arg(long, env = "INTERPRETERD_LOCAL_OPEN_FILES", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(960..))]
-    pub local_open_files: u64,
-}
-
-/// The guest Python for the provider `local`.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Guest Python")]
-pub struct GuestSettings {
-    /// Folder for guest Pythons; default: /var/lib/interpreterd/guest for root, else below $XDG_DATA_HOME
-    #[arg(long, env = "INTERPRETERD_GUEST_DIR")]
-    pub guest_dir: Option<PathBuf>,
-    /// The CPython (3.11 to 3.14) that `guest install` builds on; default: the newest that the sandbox's user can read
-    #[arg(long, env = "INTERPRETERD_GUEST_PYTHON")]
-    pub guest_python: Option<PathBuf>,
-}
-
-impl GuestSettings {
-    fn fix_folder(&mut self) {
-        self.guest_dir = Some(self.folder());
-    }
-
-    /// The folder for guest Pythons.
-    #[must_use]
-    pub fn folder(&self) -> PathBuf {
-        if let Some(folder) = &self.guest_dir {
-            return folder.clone();
-        }
-        if rustix::process::geteuid().is_root() {
-            return PathBuf::from("/var/lib/interpreterd/guest");
-        }
-        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
-        std::env::var_os("XDG_DATA_HOME")
-            .map(PathBuf::from)
-            .or_else(home)
-            .unwrap_or_else(|| PathBuf::from("."))
-            .join("interpreterd/guest")
     }
 }
 

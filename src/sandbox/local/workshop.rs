@@ -1,0 +1,266 @@
+//! What sandboxes are made with: the warden, cgroups, folders.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::Mutex;
+
+use super::bounds;
+use super::cgroup::{Cgroup, Cgroups, Controller};
+use super::error::LocalError;
+use super::guest::{self, Guest};
+use super::handle::Room;
+use super::kernel::{self, Kernel};
+use super::level;
+use super::watch::{Processes, Watch};
+use super::wire::{SpawnRequest, WardenPlan};
+use super::zygote::Zygote;
+use crate::config::{LocalSettings, Settings};
+use crate::domain::id::SessionId;
+use crate::domain::limits::Limits;
+use crate::domain::provider::IsolationLevel;
+use crate::sandbox::SandboxError;
+
+/// What the zygote has imported before the first fork.
+const WARM: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
+/// On some processors older OpenBLAS needs these to compute rightly; they tell nothing.
+const PASSED_ON: [&str; 2] = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"];
+/// Processes that one session may add at once where all count together.
+const BURST: u64 = 8;
+
+/// Makes rooms; starts the warden with the first one and again after it has ended.
+pub(super) struct Workshop {
+    settings: LocalSettings,
+    guest_dir: PathBuf,
+    /// Where sessions without a root of their own have their folders.
+    rooms_dir: PathBuf,
+    /// The levels that may be used, the best first.
+    levels: Vec<IsolationLevel>,
+    pub(super) most: Limits,
+    cgroups: Arc<Cgroups>,
+    watch: OnceLock<Arc<Watch>>,
+    zygote: Mutex<Option<Arc<Zygote>>>,
+    /// The level that worked first stays: a session is never weaker than what was told.
+    level: OnceLock<IsolationLevel>,
+}
+
+/// What a session's room is made for.
+pub(super) struct Tenant<'a> {
+    pub(super) session_id: SessionId,
+    pub(super) limits: &'a Limits,
+    pub(super) env: &'a BTreeMap<String, String>,
+}
+
+impl Workshop {
+    pub(super) fn new(settings: &Settings, cgroups: Cgroups) -> Self {
+        Self {
+            settings: settings.local.clone(),
+            guest_dir: settings.guest.folder(),
+            rooms_dir: settings.server.data_dir.join("rooms"),
+            levels: settings.local.local_levels.iter().copied().map(level::of).collect(),
+            most: bounds::most(&settings.local, settings.limits.output_bytes),
+            cgroups: Arc::new(cgroups),
+            watch: OnceLock::new(),
+            zygote: Mutex::new(None),
+            level: OnceLock::new(),
+        }
+    }
+
+    /// The level that sandboxes have, or would have.
+    pub(super) fn level(&self) -> IsolationLevel {
+        let first = || self.levels.first().copied();
+        self.level.get().copied().or_else(first).unwrap_or(IsolationLevel::Namespaced)
+    }
+
+    /// The running warden; starts one when there is none, at the first level that works.
+    pub(super) async fn zygote(&self) -> Result<Arc<Zygote>, LocalError> {
+        let mut running = self.zygote.lock().await;
+        if let Some(zygote) = running.as_ref().filter(|zygote| zygote.is_alive()) {
+            return Ok(Arc::clone(zygote));
+        }
+        let zygote = Arc::new(self.start().await?);
+        let _ = self.level.set(zygote.isolation.level);
+        *running = Some(Arc::clone(&zygote));
+        Ok(zygote)
+    }
+
+    async fn start(&self) -> Result<Zygote, LocalError> {
+        let levels = match self.level.get() {
+            Some(level) => std::slice::from_ref(level),
+            None => self.levels.as_slice(),
+        };
+        let mut refused = LocalError::NoLevel;
+        for level in levels {
+            if *level == IsolationLevel::None && !self.settings.local_allow_insecure {
+                return Err(LocalError::Insecure);
+            }
+            match self.start_at(*level).await {
+                Err(error) if error.is_of_the_host() => {
+                    let cause = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error = cause,
+                        level = level.word(),
+                        "a level does not work here"
+                    );
+                    refused = error;
+                }
+                other => return other,
+            }
+        }
+        Err(refused)
+    }
+
+    async fn start_at(&self, level: IsolationLevel) -> Result<Zygote, LocalError> {
+        let guest = Guest::find(&self.guest_dir)?;
+        let own_root = level == IsolationLevel::Namespaced;
+        let rooms_dir = self.rooms_dir.clone();
+        if !own_root {
+            let prepared = tokio::task::spawn_blocking(move || prepare_folders(&rooms_dir)).await;
+            prepared.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)?;
+        }
+        let here = std::path::absolute(&self.rooms_dir).map_err(LocalError::Folder)?;
+        let inside =
+            |path: &str, outside: PathBuf| if own_root { PathBuf::from(path) } else { outside };
+        let plan = WardenPlan {
+            level,
+            root: guest.root_plan(),
+            bin: inside(&format!("{}/bin", guest::INSIDE), guest.programs()),
+            code: inside(guest::CODE_INSIDE, here.join(ZYGOTE)),
+            home: inside("/home/user", here.join(ZYGOTE).join("home")),
+            readable: [guest.readable(), vec![here.join(ZYGOTE)]].concat(),
+            packages: WARM.map(str::to_owned).to_vec(),
+            environ: passed_on(),
+        };
+        Zygote::start(plan, &self.cgroups).await
+    }
+
+    /// Makes a room with its kernel.
+    pub(super) async fn make_room(
+        &self,
+        tenant: &Tenant<'_>,
+    ) -> Result<(Arc<Room>, Kernel), LocalError> {
+        let zygote = self.zygote().await?;
+        let folder = self.folder(tenant.session_id)?;
+        let counted = self.cgroups.holds(Controller::Memory).is_some();
+        let mut request = bounds::spawn_request(tenant.limits, counted);
+        if folder.is_some() {
+            all_count_together(&mut request).await;
+        }
+        request.folder.clone_from(&folder);
+        let cgroup = self.cgroup(&request, tenant.limits).await?;
+        let mut environ = passed_on();
+        environ.extend(tenant.env.clone());
+        let (room, kernel) =
+            kernel::spawn(&zygote, request, tenant.limits, cgroup, &environ).await?;
+        let room = Arc::new(room);
+        if !counted || folder.is_some() {
+            self.watch.get_or_init(Watch::start).add(&room);
+        }
+        Ok((room, kernel))
+    }
+
+    async fn cgroup(
+        &self,
+        request: &SpawnRequest,
+        limits: &Limits,
+    ) -> Result<Option<Cgroup>, LocalError> {
+        if self.cgroups.is_empty() {
+            return Ok(None);
+        }
+        let (cgroups, name, bounds) =
+            (Arc::clone(&self.cgroups), request.id.clone(), bounds::together(limits));
+        let made = tokio::task::spawn_blocking(move || cgroups.make(&name, &bounds)).await;
+        let made = made.map_err(io::Error::from).and_then(|made| made);
+        made.map(Some).map_err(LocalError::Cgroup)
+    }
+
+    /// The folder of a session that has no root of its own.
+    pub(super) fn folder(&self, session: SessionId) -> Result<Option<PathBuf>, LocalError> {
+        if self.level() == IsolationLevel::Namespaced {
+            return Ok(None);
+        }
+        let folder = self.rooms_dir.join(session.to_string());
+        std::path::absolute(folder).map(Some).map_err(LocalError::Folder)
+    }
+
+    /// Files lie in memory: an upload must leave the host its reserve.
+    pub(super) fn admit(&self, bytes: u64) -> Result<(), SandboxError> {
+        let available = available_memory().unwrap_or(u64::MAX);
+        let needed = bytes.saturating_add(self.settings.local_reserve_bytes);
+        if available < needed { Err(SandboxError::NoMemory) } else { Ok(()) }
+    }
+
+    pub(super) async fn close(&self) {
+        if let Some(zygote) = self.zygote.lock().await.take() {
+            zygote.close().await;
+        }
+    }
+}
+
+/// The zygote's own place beside the folders of sessions: its code, its home.
+const ZYGOTE: &str = "zygote";
+
+/// Clears what an earlier start left and writes our own code for the guest.
+fn prepare_folders(rooms_dir: &Path) -> io::Result<()> {
+    if rooms_dir.exists() {
+        remove_folder(rooms_dir)?;
+    }
+    fs::create_dir_all(rooms_dir.join(ZYGOTE).join("home"))?;
+    guest::write_code(&rooms_dir.join(ZYGOTE))
+}
+
+/// Removes a folder that nobody writes to any more, whatever rights were taken from what is in it.
+pub(super) fn remove_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_folder(&entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(folder)
+}
+
+/// Without a user namespace the host counts all processes of the user together: the limit is set
+/// where a burst ends, and the watch holds the session's own.
+async fn all_count_together(request: &mut SpawnRequest) {
+    let user = rustix::process::geteuid().as_raw();
+    let now = tokio::task::spawn_blocking(move || Processes::now().threads_of(user)).await;
+    if let Some(limit) = request.limits.get_mut("nproc") {
+        *limit = limit.saturating_mul(BURST).saturating_add(now.unwrap_or_default());
+    }
+}
+
+/// What the kernel says can be had without swapping, in bytes.
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+fn passed_on() -> BTreeMap<String, String> {
+    PASSED_ON
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+        .collect()
+}
+
+/// What a spawn gives to the warden, in the order that it expects.
+pub(super) fn given(
+    pipes: [OwnedFd; super::wire::PIPES],
+    cgroup: Option<&Cgroup>,
+) -> io::Result<Vec<OwnedFd>> {
+    let mut given = Vec::from(pipes);
+    for member in cgroup.map(Cgroup::members).unwrap_or_default() {
+        given.push(member.try_clone()?);
+    }
+    Ok(given)
+}
