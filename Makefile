@@ -1,7 +1,7 @@
 # One word for each thing that a person does here. `make needs` says what must be there first.
 .POSIX:
 .SUFFIXES:
-.PHONY: run test demo lint guest needs bench openapi settings guest-lock api-fuzz
+.PHONY: run test demo lint guest needs bench fuzz soak openapi settings guest-lock api-fuzz
 
 # A shared build folder where CI or a person sets one; the clone's own else.
 PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
@@ -37,6 +37,14 @@ needs:
 # Release build and minutes of measuring: by hand, on an idle machine.
 bench: guest
 	cargo bench --locked
+
+# Any bytes as a session's frames, for SECONDS (60). Wants nightly and cargo-fuzz.
+fuzz:
+	cargo +nightly fuzz run frames -- -max_total_time=$${SECONDS:-60} -max_len=65536
+
+# Some thousand sessions that end in random ways: minutes, by hand. COUNT=2000
+soak: guest
+	INTERPRETERD_TEST_SESSIONS=$${COUNT:-2000} cargo test --locked --test it -- --nocapture leaks::
 
 openapi:
 	cargo run --locked -- openapi > openapi/interpreterd.json

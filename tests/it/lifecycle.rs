@@ -1,46 +1,10 @@
 //! How the service starts, ends and comes back.
 
-use std::time::Duration;
-
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use crate::support::processes::{all_gone, descendants};
 use crate::support::server::{Server, command, open_folder};
-
-/// Processes that a service, known by its pid, has below it.
-fn descendants(pid: u32) -> Vec<u32> {
-    let parent = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok()
-    };
-    let all: Vec<u32> = std::fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    let mut found = vec![pid];
-    let mut next = 0;
-    while next < found.len() {
-        let children = all.iter().filter(|candidate| parent(**candidate) == Some(found[next]));
-        let new: Vec<u32> = children.copied().filter(|child| !found.contains(child)).collect();
-        found.extend(new);
-        next += 1;
-    }
-    found.remove(0);
-    found
-}
-
-/// Waits until none of these processes is there any more (or only as a zombie).
-fn all_gone(pids: &[u32]) {
-    let started = std::time::Instant::now();
-    let lives = |pid: &u32| {
-        std::fs::read_to_string(format!("/proc/{pid}/stat"))
-            .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
-    };
-    while pids.iter().any(lives) {
-        assert!(started.elapsed() < Duration::from_secs(10), "processes are left");
-        std::thread::yield_now();
-    }
-}
 
 /// A session with a cell that has begun and does not end, and children of its own.
 async fn busy(server: &Server) -> (String, tokio::task::JoinHandle<Option<(StatusCode, Value)>>) {

@@ -1,6 +1,6 @@
 //! What a cell puts out, gathered within bounds: pure.
 
-use super::wire::{DoneStatus, KernelFrame};
+use super::frames::{DoneStatus, KernelFrame};
 use crate::domain::event::{Event, OutputSink};
 use crate::domain::execution::{ErrorDetail, Execution, ExecutionStatus, Output};
 

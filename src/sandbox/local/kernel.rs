@@ -5,24 +5,25 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::cgroup::Cgroup;
 use super::collect::{Collector, Stream, settle};
+use super::ending::{Death, Stop, tell_death, tell_exceeded, tell_stop};
 use super::error::LocalError;
 use super::files::Files;
-use super::handle::{Exceeded, Parts, Room};
+use super::frames::{DoneStatus, FrameReader, KernelFrame};
+use super::handle::{Parts, Room};
 use super::room::JOINED;
 use super::tap::Tap;
-use super::wire::{
-    DoneStatus, EnvironFrame, ExecFrame, FrameReader, KernelFrame, SpawnRequest, framed,
-};
+use super::wire::{EnvironFrame, ExecFrame, SpawnRequest, framed};
 use super::workshop;
 use super::zygote::{Spawned, Zygote};
 use crate::domain::event::OutputSink;
-use crate::domain::execution::{Cell, Execution, ExecutionStatus, Failure, FailureKind, Language};
+use crate::domain::execution::{Cell, Execution, ExecutionStatus, Language};
 use crate::domain::limits::Limits;
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
@@ -31,6 +32,8 @@ const SEND_LIMIT: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(1);
 /// An interrupt that comes before the cell has begun is dropped: it is repeated.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
+/// A kernel that has said more than this while no cell ran, in turns of its buffer, floods us.
+const MAX_IDLE_READS: usize = 256;
 const EXIT_NOTICE_LIMIT: Duration = Duration::from_millis(300);
 
 /// The kernel of a room and the pipes that it writes to.
@@ -43,24 +46,6 @@ pub(super) struct Kernel {
     late: Tap,
     exit: Option<oneshot::Receiver<i32>>,
     scratch: Vec<u8>,
-}
-
-/// How the kernel ended, when it is not there to say so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Death {
-    /// It ended by itself: an exit code, or a negative signal.
-    Ended(Option<i32>),
-    /// It did not end its cell when it was told to.
-    IgnoredInterrupt,
-    /// It broke the rules of its channel.
-    BrokeChannel,
-}
-
-/// Why a running cell is being interrupted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    Timeout,
-    Caller,
 }
 
 /// Makes a room and waits until its kernel serves.
@@ -163,9 +148,33 @@ impl Kernel {
         (execution, death)
     }
 
-    /// True when the kernel has closed its end while no cell ran.
-    pub(super) fn has_ended(&mut self) -> bool {
-        self.read_control().is_err()
+    /// True when no cell may be handed over any more: the kernel has ended while none ran, or has
+    /// broken the rules of its channel.
+    pub(super) fn is_unfit(&mut self) -> bool {
+        for _ in 0..MAX_IDLE_READS {
+            // asks the kernel of the host: tokio may not have heard of the last bytes yet
+            match rustix::io::read(&self.control, &mut self.scratch) {
+                Ok(0) => return true,
+                Ok(count) => self.reader.push(&self.scratch[..count]),
+                Err(Errno::AGAIN) => return false,
+                Err(_) => return true,
+            }
+            if self.breaks_silence() {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Nothing ends while no cell runs; what else comes is left over from an earlier one.
+    fn breaks_silence(&mut self) -> bool {
+        loop {
+            match self.reader.next() {
+                Ok(None) => return false,
+                Ok(Some((KernelFrame::Done { .. }, _))) | Err(_) => return true,
+                Ok(Some(_)) => {}
+            }
+        }
     }
 
     /// True when it has come up and knows its environment.
@@ -369,96 +378,5 @@ impl Running<'_> {
         self.room.interrupt();
         stopping.next = now + INTERRUPT_EVERY;
         Ok(())
-    }
-}
-
-/// An execution whose kernel died of it.
-fn tell_death(execution: &mut Execution, death: Death) {
-    let (exit_code, kind, message) = match death {
-        Death::Ended(Some(code @ 0..)) => {
-            (Some(code), FailureKind::Killed, format!("the interpreter exited with code {code}"))
-        }
-        Death::Ended(Some(signal)) => {
-            let message =
-                format!("the interpreter was ended by signal {}{}", -signal, signal_name(-signal));
-            (Some(128 - signal), FailureKind::Killed, message)
-        }
-        Death::Ended(None) => (None, FailureKind::SandboxLost, "the sandbox was lost".to_owned()),
-        Death::IgnoredInterrupt => (
-            Some(137),
-            FailureKind::Killed,
-            "the interpreter was killed because it ignored interrupts".to_owned(),
-        ),
-        Death::BrokeChannel => (
-            Some(137),
-            FailureKind::Killed,
-            "the interpreter was killed because it broke its channel to the service".to_owned(),
-        ),
-    };
-    execution.status = match death {
-        Death::Ended(None) => ExecutionStatus::Unknown,
-        _ => ExecutionStatus::Error,
-    };
-    execution.exit_code = exit_code;
-    execution.state_lost = true;
-    execution.error = Some(message.clone());
-    execution.failure = Some(Failure { kind, retry_safe: false, message });
-}
-
-/// An execution that was told to stop, with its kernel alive or not.
-fn tell_stop(execution: &mut Execution, stop: Stop, limit: Duration) {
-    match stop {
-        Stop::Timeout => {
-            execution.status = ExecutionStatus::Timeout;
-            execution.exit_code = Some(1);
-            let message = format!("the cell ran longer than its {} seconds", limit.as_secs_f64());
-            execution.error = Some(message);
-        }
-        Stop::Caller => {
-            let message = "the cell was interrupted".to_owned();
-            execution.status = ExecutionStatus::Error;
-            execution.error.get_or_insert_with(|| message.clone());
-            execution.failure =
-                Some(Failure { kind: FailureKind::Interrupted, retry_safe: false, message });
-        }
-    }
-}
-
-/// An execution that passed a limit of its session, with its kernel alive or not.
-fn tell_exceeded(execution: &mut Execution, exceeded: Exceeded, limits: &Limits) {
-    let mebibytes = |bytes: Option<u64>| bytes.unwrap_or_default() >> 20;
-    let (kind, message) = match exceeded {
-        Exceeded::Memory => {
-            let most = mebibytes(limits.memory_bytes);
-            (FailureKind::Oom, format!("the session's memory of {most} MiB was used up"))
-        }
-        Exceeded::Processes => {
-            let most = limits.processes.unwrap_or_default();
-            (
-                FailureKind::Limit,
-                format!("the session had more than its {most} processes and threads"),
-            )
-        }
-        Exceeded::Disk => {
-            let most = mebibytes(limits.disk_bytes);
-            (FailureKind::Limit, format!("the session's files took more than their {most} MiB"))
-        }
-    };
-    if execution.state_lost || execution.error.is_none() {
-        execution.error = Some(message.clone());
-    }
-    execution.failure = Some(Failure { kind, retry_safe: false, message });
-}
-
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        libc::SIGSEGV => " (SIGSEGV)",
-        libc::SIGABRT => " (SIGABRT)",
-        libc::SIGKILL => " (SIGKILL)",
-        libc::SIGSYS => " (SIGSYS, a forbidden system call)",
-        libc::SIGBUS => " (SIGBUS)",
-        libc::SIGFPE => " (SIGFPE)",
-        libc::SIGILL => " (SIGILL)",
-        _ => "",
     }
 }

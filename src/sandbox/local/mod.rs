@@ -3,8 +3,10 @@
 mod bounds;
 mod cgroup;
 mod collect;
+mod ending;
 mod error;
 mod files;
+mod frames;
 mod guest;
 mod handle;
 mod hierarchy;
@@ -139,6 +141,16 @@ impl SandboxProvider for LocalProvider {
 
     async fn close(&self) {
         self.workshop.close().await;
+    }
+}
+
+/// Reads bytes as a session's frames; there for the fuzz target alone.
+#[cfg(fuzzing)]
+pub fn read_frames(pieces: &[&[u8]]) {
+    let mut reader = frames::FrameReader::default();
+    for piece in pieces {
+        reader.push(piece);
+        while let Ok(Some(_)) = reader.next() {}
     }
 }
 

@@ -185,9 +185,9 @@ impl Sandbox for LocalSandbox {
         if self.is_terminated() {
             return Err(SandboxError::Lost);
         }
-        // a kernel may have died between cells: this cell was not handed over to it
+        // a kernel may have died, or gone astray, between cells: this cell was not handed over to it
         let mut lost = None;
-        if slot.as_mut().is_none_or(Kernel::has_ended) {
+        if slot.as_mut().is_none_or(Kernel::is_unfit) {
             let (kernel, whole) = self.replace_room().await.map_err(super::not_ready)?;
             *slot = Some(kernel);
             lost = Some(!whole);

@@ -1,6 +1,7 @@
 //! The harness: a running service, a stub model, short words for calls.
 
 pub mod model;
+pub mod processes;
 pub mod seen;
 pub mod server;
 pub mod sse;

@@ -38,6 +38,16 @@ pub fn shared() -> &'static Server {
     })
 }
 
+/// The service whose sessions have no namespaces, which some tests share.
+pub fn restricted() -> &'static Server {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let server = Server::start(&[("LOCAL_LEVELS", "restricted")]);
+        end_with_the_tests(&server);
+        server
+    })
+}
+
 pub fn caller() -> Caller {
     Caller::new(&shared().base)
 }
@@ -48,10 +58,34 @@ pub fn program() -> PathBuf {
     named.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_interpreterd")))
 }
 
+/// Refuses `unshare`, as Docker's default profile does, and then becomes another program.
+const WITHOUT_NAMESPACES: &str = "
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+unshare = {'x86_64': 272, 'aarch64': 97}[os.uname().machine]
+load, equal, give = 0x20, 0x15, 0x06  # of classic BPF; EPERM, else allowed
+lines = [(load, 0, 0, 0), (equal, 0, 1, unshare), (give, 0, 0, 0x50001), (give, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in lines))
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', len(lines), ctypes.addressof(code)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
 /// The program with no settings but where the guest Python is.
-#[expect(clippy::disallowed_methods, reason = "the tests start the service")]
 pub fn command() -> Command {
-    let mut command = Command::new(program());
+    bare(program())
+}
+
+/// The same on a host that allows no namespaces, as in a container without options.
+pub fn command_without_namespaces() -> Command {
+    let mut command = bare("/usr/bin/python3".into());
+    command.args(["-c", WITHOUT_NAMESPACES]).arg(program());
+    command
+}
+
+#[expect(clippy::disallowed_methods, reason = "the tests start the service")]
+fn bare(program: PathBuf) -> Command {
+    let mut command = Command::new(program);
     let kept = [
         "PATH",
         "HOME",
@@ -91,13 +125,32 @@ impl Server {
 
     /// The same, with more of an environment.
     pub fn start_with(data_dir: &Path, settings: &[(&str, &str)], more: &[(&str, &str)]) -> Self {
+        let settings = settings.iter().copied().collect();
+        Self::start_as(command(), data_dir, settings, more)
+    }
+
+    /// Starts the service on a host that allows no namespaces.
+    pub fn start_without_namespaces(settings: &[(&str, &str)]) -> Self {
+        let folder = open_folder();
+        let data_dir = folder.path().join("data");
+        let settings = settings.iter().copied().collect();
+        let mut server = Self::start_as(command_without_namespaces(), &data_dir, settings, &[]);
+        server.folder = Some(folder);
+        server
+    }
+
+    fn start_as(
+        mut command: Command,
+        data_dir: &Path,
+        settings: BTreeMap<&str, &str>,
+        more: &[(&str, &str)],
+    ) -> Self {
         let mut environment = BTreeMap::from([
             ("LISTEN", "127.0.0.1:0"),
             ("DATA_DIR", data_dir.to_str().unwrap()),
             ("LOG_FORMAT", "json"),
         ]);
-        environment.extend(settings.iter().copied());
-        let mut command = command();
+        environment.extend(settings);
         for (name, value) in environment {
             command.env(format!("INTERPRETERD_{name}"), value);
         }
@@ -206,18 +259,21 @@ fn collect(mut stderr: impl Read + Send + 'static) -> std::sync::Arc<Mutex<Strin
     log
 }
 
-/// Statics are not dropped: the shared service is killed when the test process exits.
+/// Statics are not dropped: shared services are killed when the test process exits.
 #[expect(unsafe_code, reason = "atexit has no safe form")]
 fn end_with_the_tests(server: &Server) {
-    static PID: OnceLock<u32> = OnceLock::new();
+    static PIDS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
     extern "C" fn end() {
-        if let Some(pid) =
-            PID.get().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        for pid in PIDS.lock().map(|pids| pids.clone()).unwrap_or_default() {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
         }
     }
-    PID.set(server.pid()).unwrap();
-    // SAFETY: `end` is a plain function that lives as long as the program.
-    unsafe { libc::atexit(end) };
+    let mut pids = PIDS.lock().unwrap();
+    pids.push(server.pid());
+    if pids.len() == 1 {
+        // SAFETY: `end` is a plain function that lives as long as the program.
+        unsafe { libc::atexit(end) };
+    }
 }

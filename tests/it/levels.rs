@@ -1,0 +1,163 @@
+//! How strongly sessions are kept apart: what is found, told, and refused.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::server::{
+    Server, command, command_without_namespaces, open_folder, restricted, shared,
+};
+
+fn check(mut command: std::process::Command, more: &[&str]) -> (bool, String) {
+    let folder = open_folder();
+    command.args(["check", "--data-dir"]).arg(folder.path().join("data")).args(more);
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let said = [stdout, stderr].concat();
+    (status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+async fn told(server: &Server) -> Value {
+    server.caller().get("/v1/providers").await.1["data"][0].clone()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[tokio::test]
+async fn providers_and_each_session_tell_the_same_isolation() {
+    for server in [shared(), restricted()] {
+        let provider = told(server).await;
+        let (status, session) = server.caller().post("/v1/sessions", json!({})).await;
+        assert_eq!(status, 201);
+        assert_eq!(session["isolation"], provider["isolation"]);
+        assert_eq!(session["capabilities"], provider["capabilities"]);
+    }
+}
+
+#[tokio::test]
+async fn what_holds_each_limit_is_told_and_what_is_missing_with_its_remedy() {
+    let isolation = told(shared()).await["isolation"].clone();
+    assert_eq!(
+        (&isolation["level"], &isolation["network"], &isolation["disk_limit"]),
+        (&json!("namespaced"), &json!("loopback"), &json!("tmpfs"))
+    );
+    let missing = isolation["missing"].as_array().unwrap();
+    let has = |what: &str| missing.iter().any(|text| text.as_str().unwrap().contains(what));
+    assert_eq!(has("no cgroup for memory"), isolation["memory_limit"] == "rlimit", "{isolation}");
+    assert_eq!(has("no cgroup for processors"), isolation["cpu_limit"] == "nice", "{isolation}");
+    if is_root() {
+        let holder = isolation["memory_limit"].as_str().unwrap();
+        assert!(holder.starts_with("cgroup"), "root can have cgroups here: {isolation}");
+    }
+    let (good, said) = check(command(), &["--local-cgroups=false"]);
+    assert!(good, "{said}");
+    assert!(
+        said.contains("less     provider local: no cgroup for memory")
+            && said.contains("limits held by: memory rlimit, processes rlimit, processors nice"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_host_without_namespaces_is_refused_and_told_what_to_change() {
+    let (good, said) = check(command_without_namespaces(), &[]);
+    assert!(!good, "{said}");
+    for words in ["missing  provider local", "user namespaces are not allowed", "--local-levels"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let folder = open_folder();
+    let mut serve = command_without_namespaces();
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path().join("data"));
+    let refused = serve.output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("the default provider does not work"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn restricted_is_taken_where_namespaces_are_refused_and_it_is_allowed() {
+    let server = Server::start_without_namespaces(&[("LOCAL_LEVELS", "namespaced,restricted")]);
+    let provider = told(&server).await;
+    assert_eq!(provider["isolation"]["level"], "restricted");
+    assert_eq!(provider["capabilities"]["absolute_files_dir"], false);
+    let caller = server.caller();
+    let session = caller.session().await;
+    assert_eq!(session.text("import numpy; int(numpy.arange(5).sum())").await, "10");
+    let files_dir = caller.get(&session.path("")).await.1["files_dir"].clone();
+    let seen = session.text("import os; os.getcwd()").await;
+    assert_eq!(seen.trim_matches('\''), files_dir.as_str().unwrap());
+}
+
+#[test]
+fn restricted_where_it_is_allowed_is_not_taken_while_namespaced_works() {
+    let (good, said) = check(command(), &["--local-levels=namespaced,restricted"]);
+    assert!(good && said.contains(", namespaced, "), "{said}");
+}
+
+#[test]
+fn none_needs_a_second_word() {
+    let (good, said) = check(command(), &["--local-levels=none"]);
+    assert!(!good && said.contains("--local-allow-insecure"), "{said}");
+    let (good, said) = check(command(), &["--local-levels=none", "--local-allow-insecure"]);
+    assert!(good, "{said}");
+    assert!(said.contains(", none, ") && said.contains("no isolation at all"), "{said}");
+    let (good, said) = check(command(), &["--local-levels=strong"]);
+    assert!(!good && said.contains("possible values: namespaced, restricted, none"), "{said}");
+}
+
+#[tokio::test]
+async fn sessions_at_the_level_none_run_and_end_whole() {
+    let server = Server::start(&[("LOCAL_LEVELS", "none"), ("LOCAL_ALLOW_INSECURE", "true")]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let code = "import subprocess\np = subprocess.Popen(['sleep', '300'])\nopen('a.txt', 'w').write('x'); p.pid";
+    let pid = session.text(code).await;
+    assert!(std::path::Path::new("/proc").join(&pid).exists());
+    assert_eq!(session.delete().await, 204);
+    crate::support::processes::all_gone(&[pid.parse().unwrap()]);
+}
+
+#[tokio::test]
+async fn restricted_sessions_leave_no_folder_and_no_process() {
+    let server = restricted();
+    let caller = server.caller();
+    let session = caller.session().await;
+    let folder = server.data_dir.join("rooms").join(&session.id);
+    let code = "import os, subprocess\nos.makedirs('a/b'); open('a/b/c', 'w').close(); os.chmod('a', 0)\nos.symlink('/usr', 'link')\n[subprocess.Popen(['sleep', '300']).pid for _ in range(3)]";
+    let pids = session.text(code).await;
+    let pids: Vec<u32> =
+        pids.trim_matches(['[', ']']).split(", ").map(|pid| pid.parse().unwrap()).collect();
+    assert!(folder.exists());
+    assert_eq!(session.delete().await, 204);
+    assert!(!folder.exists());
+    crate::support::processes::all_gone(&pids);
+    assert!(std::path::Path::new("/usr/bin").exists());
+}
+
+#[tokio::test]
+async fn a_restricted_session_keeps_its_files_when_its_kernel_dies() {
+    let caller = restricted().caller();
+    let session = caller.session().await;
+    session.exec("open('a.txt', 'w').write('kept')").await;
+    let died = session.exec("import os; os._exit(3)").await;
+    assert_eq!(
+        (&died["exit_code"], &died["state_lost"], &died["files_lost"]),
+        (&json!(3), &json!(true), &json!(false))
+    );
+    let next = session.exec("open('a.txt').read()").await;
+    assert_eq!((&next["text"], &next["files"]), (&json!("'kept'"), &json!([])));
+}
+
+#[tokio::test]
+async fn the_end_of_the_service_ends_restricted_sessions() {
+    let server = Server::start(&[("LOCAL_LEVELS", "restricted")]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let pid = session.text("import subprocess; subprocess.Popen(['sleep', '300']).pid").await;
+    server.signal(libc::SIGKILL);
+    server.wait();
+    crate::support::processes::all_gone(&[pid.parse().unwrap()]);
+}
