@@ -6,8 +6,7 @@ use crate::domain::provider::Isolation;
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::sandbox::connect;
-use crate::sandbox::local::Cgroups;
-use crate::sandbox::local::user::give_up_root;
+use crate::sandbox::local::user::{Taken, give_up_root};
 use crate::store;
 use crate::telemetry;
 
@@ -20,9 +19,9 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
     let mut report = Report { good: true };
     report.line("keys and address", admit(settings).map(|_| settings.server.listen.to_string()));
     let data_dir = &settings.server.data_dir;
-    let (user, cgroups) = match give_up_root(settings) {
-        Ok(cgroups) => (Ok(data_dir.display().to_string()), cgroups),
-        Err(error) => (Err(error.into()), Cgroups::default()),
+    let (user, taken) = match give_up_root(settings) {
+        Ok(taken) => (Ok(data_dir.display().to_string()), taken),
+        Err(error) => (Err(error.into()), Taken::default()),
     };
     report.line("user and data folder", user);
     runtime()?.block_on(async {
@@ -38,7 +37,7 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
         let models = Models::connect(&settings.model).map_err(AppError::from);
         report.line("model", models.map(|models| describe(&models)));
         let default = &settings.server.default_provider;
-        for (name, provider) in connect::providers(settings, cgroups) {
+        for (name, provider) in connect::providers(settings, taken) {
             let found = provider.check().await;
             provider.close().await;
             let isolation = found.as_ref().ok().and_then(|found| found.isolation.clone());
@@ -80,13 +79,14 @@ impl Report {
 
 fn describe_isolation(found: &Isolation) -> String {
     format!(
-        "{}, own /proc: {}, Landlock ABI {}, network: {}, as user {}; limits held by: memory {}, \
+        "{}, own /proc: {}, Landlock ABI {}, network: {}, as user {}, own users: {}; limits held by: memory {}, \
          processes {}, processors {}, files {}",
         found.level.word(),
         found.own_proc,
         found.landlock_abi,
         found.network,
         found.uid,
+        found.own_users,
         found.memory_limit,
         found.process_limit,
         found.cpu_limit,

@@ -22,8 +22,7 @@ use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::runs::Runs;
 use crate::runs::journal::{Journal, Replayed};
-use crate::sandbox::local::Cgroups;
-use crate::sandbox::local::user::{UserError, give_up_root};
+use crate::sandbox::local::user::{Taken, UserError, give_up_root};
 use crate::sandbox::{SandboxError, connect};
 use crate::sessions::{RecoveredSessions, SessionError, Sessions};
 use crate::store::{self, Store, StoreError};
@@ -83,12 +82,12 @@ pub enum AppError {
 pub fn serve(settings: &Settings) -> Result<(), AppError> {
     telemetry::start(settings.server.log_format, &settings.server.log)?;
     let access = admit(settings)?;
-    let cgroups = give_up_root(settings)?;
+    let taken = give_up_root(settings)?;
     raise_descriptors(settings.limits.max_sessions);
     runtime()?.block_on(async {
         let listener = TcpListener::bind(settings.server.listen).await;
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
-        run(settings, access, cgroups, listener).await
+        run(settings, access, taken, listener).await
     })
 }
 
@@ -139,7 +138,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 async fn run(
     settings: &Settings,
     access: Access,
-    cgroups: Cgroups,
+    taken: Taken,
     listener: TcpListener,
 ) -> Result<(), AppError> {
     let stop = stop_signal()?;
@@ -149,7 +148,7 @@ async fn run(
     std::fs::create_dir_all(&spool_dir)?;
     let journal = Journal::open(data_dir.join("journal"))?;
     recover(&opened, &journal).await?;
-    let sessions = take_up_sessions(settings, cgroups, &opened).await?;
+    let sessions = take_up_sessions(settings, taken, &opened).await?;
     let runs = Runs::new(
         Arc::clone(&sessions),
         Arc::clone(&opened.store),
@@ -190,11 +189,11 @@ async fn run(
 /// The registry of sessions, with those of an earlier start that live on.
 async fn take_up_sessions(
     settings: &Settings,
-    cgroups: Cgroups,
+    taken: Taken,
     opened: &store::connect::Opened,
 ) -> Result<Arc<Sessions>, AppError> {
     let sessions = Arc::new(Sessions::new(
-        connect::providers(settings, cgroups),
+        connect::providers(settings, taken),
         settings.server.default_provider.clone(),
         Arc::clone(&opened.store),
         settings.limits.clone(),

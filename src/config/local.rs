@@ -22,6 +22,9 @@ pub struct LocalSettings {
     /// Hold the limits of sessions by cgroups where they can be made
     #[arg(long, env = "INTERPRETERD_LOCAL_CGROUPS", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub local_cgroups: bool,
+    /// First of 65,535 users of the host that sessions are, when the service is started as root; 0: all are the service's user
+    #[arg(long, env = "INTERPRETERD_LOCAL_FIRST_USER", default_value_t = 1_900_000_000)]
+    pub local_first_user: u32,
     /// Memory of a session as a whole, its files included, in bytes
     #[arg(long, env = "INTERPRETERD_LOCAL_MEMORY_BYTES", default_value_t = 512 << 20, value_parser = clap::value_parser!(u64).range(64 << 20..))]
     pub local_memory_bytes: u64,

@@ -52,8 +52,11 @@ pub struct Isolation {
     /// What network the code has: `loopback` of its own, `none`, or `host`.
     #[serde(default)]
     pub network: String,
-    /// The user that sandboxes are on the host.
+    /// The user that the service is on the host.
     pub uid: u32,
+    /// Each session is another user of the host; otherwise all are the service's.
+    #[serde(default)]
+    pub own_users: bool,
     /// What this host does not give, and what to change for it.
     #[serde(default)]
     pub missing: Vec<String>,

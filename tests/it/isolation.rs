@@ -212,3 +212,49 @@ async fn what_is_counted_per_user_of_the_host_is_not_to_be_had_and_asyncio_does_
          print(subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout)";
     assert_eq!(session.text(code).await, "(b'served', b'spawned\\n')\nslept\n\n");
 }
+
+/// The host's users that the processes of a service's sessions are.
+fn users_of_sessions(server: &Server) -> std::collections::BTreeSet<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let below = crate::support::processes::descendants(server.pid());
+    let users = below
+        .iter()
+        .filter_map(|pid| Some(std::fs::metadata(format!("/proc/{pid}/mounts")).ok()?.uid()));
+    users.collect()
+}
+
+#[tokio::test]
+async fn each_session_is_a_user_of_its_own_on_the_host_where_root_started_the_service() {
+    let server = Server::start(&[]);
+    let caller = server.caller();
+    let own_users =
+        caller.get("/v1/providers").await.1["data"][0]["isolation"]["own_users"].clone();
+    assert_eq!(own_users, rustix::process::geteuid().is_root());
+    let before = users_of_sessions(&server);
+    let sessions = [caller.session().await, caller.session().await];
+    let more: Vec<_> = users_of_sessions(&server).difference(&before).copied().collect();
+    if own_users == true {
+        assert_eq!(more, [1_900_000_001, 1_900_000_002], "besides those of warden and zygote");
+    } else {
+        assert_eq!(more, [0_u32; 0]);
+    }
+    for session in &sessions {
+        assert_eq!(
+            session.text("import os; os.getuid(), os.stat('/files').st_uid").await,
+            "(1000, 1000)"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_only_a_session_may_read_is_still_the_callers() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("import os; os.umask(0o077)\nopen('own.txt', 'w').write('mine')").await;
+    assert_eq!(session.download("own.txt").await.text().await.unwrap(), "mine");
+    session.put("sub/up.txt", "given").await;
+    let code = "open('sub/up.txt', 'a').write('!'); os.rename('sub/up.txt', 'sub/changed.txt'); oct(os.stat('sub').st_mode), os.stat('sub').st_uid";
+    assert_eq!(session.text(code).await, "('0o40755', 1000)");
+    assert_eq!(session.download("sub/changed.txt").await.text().await.unwrap(), "given!");
+    assert_eq!(session.text("open('/dev/stdout', 'w').write('printed ')").await, "printed 8");
+}

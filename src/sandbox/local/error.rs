@@ -50,6 +50,9 @@ pub enum LocalError {
         "the level none lets code do all that this service's user can do: set --local-allow-insecure if that is meant"
     )]
     Insecure,
+    /// All users that sessions may be are taken.
+    #[error("all users that sessions can be are taken")]
+    NoSlot,
     /// A session's cgroup cannot be made.
     #[error("a session's cgroup cannot be made; --local-cgroups=false does without")]
     Cgroup(#[source] io::Error),

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use super::cgroup::{Cgroup, Controller};
 use super::files::Files;
+use super::numbers::SlotNumber;
 use super::room::INTERRUPT;
 use super::{keeper, sys};
 use crate::domain::limits::Limits;
@@ -22,7 +23,7 @@ pub(super) struct Room {
     pub(super) limits: Limits,
     /// Its folder on the host, where it has no root of its own.
     folder: Option<PathBuf>,
-    cgroup: Option<Cgroup>,
+    held: Held,
     /// The numbers of its first processes on the host.
     pub(super) first: [i32; 2],
     exceeded: OnceLock<Exceeded>,
@@ -44,15 +45,22 @@ pub(super) struct Parts {
     pub(super) files: Files,
     pub(super) limits: Limits,
     pub(super) folder: Option<PathBuf>,
+    pub(super) held: Held,
+}
+
+/// What a room has of the host for as long as it is.
+pub(super) struct Held {
     pub(super) cgroup: Option<Cgroup>,
+    /// Others may be this user again when it is dropped.
+    pub(super) _slot: SlotNumber,
 }
 
 impl Room {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
-        let Parts { pidfd, kernel, socket, files, limits, folder, cgroup } = parts;
+        let Parts { pidfd, kernel, socket, files, limits, folder, held } = parts;
         rustix::io::ioctl_fionbio(&socket, true)?;
         let first = [number(pidfd.as_fd())?, number(kernel.as_fd())?];
-        Ok(Self { pidfd, socket, files, limits, folder, cgroup, first, exceeded: OnceLock::new() })
+        Ok(Self { pidfd, socket, files, limits, folder, held, first, exceeded: OnceLock::new() })
     }
 
     /// Ends every process of the room.
@@ -87,11 +95,11 @@ impl Room {
 
     /// How many of its processes the host's kernel has killed for want of memory.
     pub(super) fn oom_kills(&self) -> u64 {
-        self.cgroup.as_ref().map_or(0, Cgroup::oom_kills)
+        self.held.cgroup.as_ref().map_or(0, Cgroup::oom_kills)
     }
 
     pub(super) fn is_held_by_cgroup(&self, controller: Controller) -> bool {
-        self.cgroup.as_ref().is_some_and(|cgroup| cgroup.holds(controller))
+        self.held.cgroup.as_ref().is_some_and(|cgroup| cgroup.holds(controller))
     }
 
     /// The limit that was passed since there were so many kills for want of memory.

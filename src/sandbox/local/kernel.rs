@@ -10,13 +10,12 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::cgroup::Cgroup;
 use super::collect::{Collector, Stream, settle};
 use super::ending::{Death, Stop, tell_death, tell_exceeded, tell_stop};
 use super::error::LocalError;
 use super::files::Files;
 use super::frames::{DoneStatus, FrameReader, KernelFrame};
-use super::handle::{Parts, Room};
+use super::handle::{Held, Parts, Room};
 use super::room::JOINED;
 use super::tap::Tap;
 use super::wire::{EnvironFrame, ExecFrame, SpawnRequest, framed};
@@ -53,7 +52,7 @@ pub(super) async fn spawn(
     zygote: &Zygote,
     request: SpawnRequest,
     limits: &Limits,
-    cgroup: Option<Cgroup>,
+    held: Held,
     environ: &BTreeMap<String, String>,
 ) -> Result<(Room, Kernel), LocalError> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(LocalError::Warden)?;
@@ -61,12 +60,12 @@ pub(super) async fn spawn(
     let (stderr, stderr_end) = io::pipe().map_err(LocalError::Warden)?;
     let (late, late_end) = io::pipe().map_err(LocalError::Warden)?;
     let pipes = [OwnedFd::from(theirs), stdout_end.into(), stderr_end.into(), late_end.into()];
-    let given = workshop::given(pipes, cgroup.as_ref()).map_err(LocalError::Warden)?;
+    let given = workshop::given(pipes, held.cgroup.as_ref()).map_err(LocalError::Warden)?;
     let folder = request.folder.clone();
     let Spawned { room: pidfd, kernel, readable, place, room_socket: socket, exit } =
         zygote.spawn(request, given).await?;
     let files = Files::new(readable, place);
-    let parts = Parts { pidfd, kernel, socket, files, limits: *limits, folder, cgroup };
+    let parts = Parts { pidfd, kernel, socket, files, limits: *limits, folder, held };
     let room = Room::new(parts).map_err(LocalError::Warden)?;
     ours.set_nonblocking(true).map_err(LocalError::Warden)?;
     let mut kernel = Kernel {

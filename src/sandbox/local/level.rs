@@ -73,6 +73,7 @@ impl Trial {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
     pub(super) own_proc: bool,
+    pub(super) own_users: bool,
     pub(super) landlock_abi: u32,
 }
 
@@ -104,6 +105,7 @@ pub(super) fn isolation(
         disk_limit: if own_root { "tmpfs" } else { "watch" }.to_owned(),
         network: network.to_owned(),
         uid: rustix::process::geteuid().as_raw(),
+        own_users: facts.own_users,
         missing: Vec::new(),
     };
     isolation.missing = missing(&isolation).into_iter().map(str::to_owned).collect();
@@ -120,6 +122,12 @@ fn missing(found: &Isolation) -> Vec<&'static str> {
                 missing.push(
                     "no /proc in sessions, so psutil and the like do not work: in a container, \
                      start it with security_opt systempaths=unconfined",
+                );
+            }
+            if !found.own_users {
+                missing.push(
+                    "no users of their own for sessions, a second wall around the service's files: start it \
+                     as root (it becomes an ordinary user) on Linux 6.3 or newer",
                 );
             }
             if found.landlock_abi == 0 {
@@ -171,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_with_its_remedy() {
-        let facts = Facts { own_proc: true, landlock_abi: 7 };
+        let facts = Facts { own_proc: true, own_users: true, landlock_abi: 7 };
         let told = |level, facts| isolation(level, facts, &Cgroups::default());
         let namespaced = told(IsolationLevel::Namespaced, facts).expect("it holds");
         assert_eq!(

@@ -14,10 +14,13 @@ mod install;
 mod keeper;
 mod kernel;
 mod level;
+mod numbers;
+mod range;
 mod room;
 mod root;
 mod seccomp;
 mod session;
+mod slots;
 mod sys;
 mod tap;
 pub mod user;
@@ -31,7 +34,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use cgroup::Cgroups;
 pub use error::LocalError;
 pub use guest::GuestError;
 pub use install::{InstallError, Unfit, install};
@@ -39,6 +41,7 @@ pub use warden::{MODE as WARDEN_MODE, run as run_warden};
 
 use self::level::Trial;
 use self::session::LocalSandbox;
+use self::user::Taken;
 use self::workshop::Workshop;
 use crate::config::Settings;
 use crate::domain::event::OutputSink;
@@ -58,10 +61,10 @@ pub struct LocalProvider {
 }
 
 impl LocalProvider {
-    /// A provider that has started nothing yet. `cgroups`: what the service was handed at its start.
+    /// A provider that has started nothing yet. `taken`: what the service took at its start.
     #[must_use]
-    pub fn new(settings: &Settings, cgroups: Cgroups) -> Self {
-        Self { workshop: Arc::new(Workshop::new(settings, cgroups)) }
+    pub fn new(settings: &Settings, taken: Taken) -> Self {
+        Self { workshop: Arc::new(Workshop::new(settings, taken)) }
     }
 
     /// Makes a session and tries in it what no session may do.

@@ -9,10 +9,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
-use rustix::process::{DumpableBehavior, Signal};
-use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+use rustix::process::{DumpableBehavior, Gid, Signal, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFlags};
 
 use super::root::{self, Template};
+use super::slots::{self, Slot};
 use super::sys::{self, StepError, step};
 use super::wire::{self, FromRoom, SpawnRequest};
 
@@ -31,6 +32,8 @@ pub(super) const INTERRUPT: u8 = b'I';
 /// The kernel is the first process after the init, and leads its group.
 const KERNEL_GROUP: i32 = 2;
 
+/// Who a session's processes are in their user namespace.
+const INSIDE_USER: u32 = 1000;
 const HOST_NAME: &[u8] = b"sandbox";
 /// One tmpfs holds them all, so one quota holds for them all.
 const WRITABLE: [(&str, &str, u32); 5] = [
@@ -61,10 +64,11 @@ const MASKED: [&str; 13] = [
 pub(super) fn live(
     template: &Template,
     request: &SpawnRequest,
+    slot: &Slot,
     socket: &OwnedFd,
     cgroups: &[OwnedFd],
 ) -> ! {
-    match prepare(template, request, socket, cgroups) {
+    match prepare(template, request, slot, socket, cgroups) {
         Ok(()) => sys::exit_now(serve(socket).map_or(1, |()| 0)),
         Err(error) => {
             let message = FromRoom::Failed { step: error.step, errno: error.errno };
@@ -80,6 +84,7 @@ pub(super) fn live(
 fn prepare(
     template: &Template,
     request: &SpawnRequest,
+    slot: &Slot,
     socket: &OwnedFd,
     cgroups: &[OwnedFd],
 ) -> Result<(), StepError> {
@@ -89,20 +94,15 @@ fn prepare(
         step("join the cgroups", rustix::io::write(cgroup, b"0"))?;
     }
     step("unshare cgroup", sys::unshare(UnshareFlags::NEWCGROUP))?;
-    let own_proc = step("open own proc", open_folder(&template.host_proc, "self"))?;
-    mount_writable(request)?;
+    mount_writable(request, slot.user)?;
     if template.own_proc {
         step("mount proc", root::mount_proc(Path::new("/proc"), MountFlags::RDONLY))?;
         mask_proc();
     }
     step("set host name", rustix::system::sethostname(HOST_NAME))?;
     step("bring up loopback", sys::loopback_up())?;
-    let folder = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let place =
-        step("open files", rustix::fs::open("/files", folder | OFlags::PATH, Mode::empty()))?;
-    let files = step("open files", rustix::fs::open("/files", folder, Mode::empty()))?;
-    enter_user_namespace(&own_proc)?;
-    drop(own_proc);
+    let [files, place] = open_files(slot)?;
+    enter_user_namespace(slot)?;
     let keep = [socket.as_raw_fd(), place.as_raw_fd(), files.as_raw_fd()];
     step("close descriptors", sys::close_all_but(&keep))?;
     let ready = wire::encode(&FromRoom::Ready);
@@ -110,7 +110,7 @@ fn prepare(
     step("drop capabilities", drop_capabilities())
 }
 
-fn mount_writable(request: &SpawnRequest) -> Result<(), StepError> {
+fn mount_writable(request: &SpawnRequest, user: u32) -> Result<(), StepError> {
     let options = format!("mode=755,size={},nr_inodes={}", request.disk_bytes, request.inodes);
     let options = step("tmpfs options", CString::new(options))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -119,6 +119,8 @@ fn mount_writable(request: &SpawnRequest) -> Result<(), StepError> {
     rustix::process::umask(Mode::empty());
     for (source, target, mode) in WRITABLE {
         step("make folder", rustix::fs::mkdir(source, Mode::from_raw_mode(mode)))?;
+        let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+        step("give folder", rustix::fs::chown(source, Some(uid), Some(gid)))?;
         step("bind folder", rustix::mount::mount_bind(source, target))?;
     }
     step("hide the tmpfs", rustix::mount::unmount("/room", UnmountFlags::DETACH))
@@ -131,24 +133,32 @@ fn mask_proc() {
     }
 }
 
-/// The kernel lives in a user namespace below the one that owns the mounts: even all capabilities
-/// in it would not let it mount or leave. Processes are counted for each such namespace apart.
-fn enter_user_namespace(own_proc: &OwnedFd) -> Result<(), StepError> {
-    step("unshare user", sys::unshare(UnshareFlags::NEWUSER))?;
-    // a change of credentials closes /proc/self to ourselves, and the zygote joins through it
-    step("stay open", rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable))?;
-    for (name, map) in [("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")] {
-        step(&format!("write {name}"), write_at(own_proc, name, map))?;
+/// The files folder, readable and as a place, as the service sees it.
+fn open_files(slot: &Slot) -> Result<[OwnedFd; 2], StepError> {
+    let mount = slots::detached("/files")?;
+    if let Some(users) = &slot.files {
+        step("map owners", sys::map_owners(mount.as_fd(), users.as_fd()))?;
     }
-    Ok(())
+    let folder = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |flags| step("open files", rustix::fs::openat(&mount, ".", flags, Mode::empty()));
+    Ok([open(folder)?, open(folder | OFlags::PATH)?])
 }
 
-fn open_folder(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+/// The session's user namespace and its user there.
+fn enter_user_namespace(slot: &Slot) -> Result<(), StepError> {
+    let users = Some(LinkNameSpaceType::User);
+    step("enter users", rustix::thread::move_into_link_name_space(slot.room.as_fd(), users))?;
+    step("become the user", sys::take_ids(INSIDE_USER, INSIDE_USER))?;
+    // a change of credentials closes /proc/self, and the zygote joins through it
+    step("stay open", rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable))
+}
+
+pub(super) fn open_folder(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
 }
 
-fn write_at(folder: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
+pub(super) fn write_at(folder: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
     let file = rustix::fs::openat(folder, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     std::fs::File::from(file).write_all(text.as_bytes())
 }

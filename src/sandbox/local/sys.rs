@@ -18,6 +18,9 @@ const MAX_DESCRIPTORS: usize = 16;
 /// The longest message between service, warden and zygote.
 const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
+/// https://man7.org/linux/man-pages/man2/mount_setattr.2.html, which libc does not name.
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+
 /// A step on the way into a room that the kernel refused.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{step}: {}", io::Error::from_raw_os_error(*errno))]
@@ -110,15 +113,34 @@ pub(super) fn mount_setattr(path: &Path, set: u64, clear: u64, recursive: bool) 
     let path = c_string(path)?;
     let attributes =
         libc::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
-    let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
+    set_mount(libc::AT_FDCWD, &path, if recursive { libc::AT_RECURSIVE } else { 0 }, &attributes)
+}
+
+/// Shows the owners of a mount that nobody has seen yet as a user namespace maps them.
+pub(super) fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: users.as_raw_fd() as u64,
+    };
+    set_mount(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH, &attributes)
+}
+
+fn set_mount(
+    place: RawFd,
+    path: &std::ffi::CStr,
+    flags: libc::c_int,
+    attributes: &libc::mount_attr,
+) -> io::Result<()> {
     // SAFETY: path and attributes live through the call, the size is theirs.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
+            place,
             path.as_ptr(),
             flags,
-            &raw const attributes,
+            std::ptr::from_ref(attributes),
             size_of::<libc::mount_attr>(),
         )
     };
@@ -207,6 +229,11 @@ pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if unsafe { libc::setgroups(0, std::ptr::null()) } == -1 {
         return Err(io::Error::last_os_error());
     }
+    take_ids(uid, gid)
+}
+
+/// Takes a group and a user, real, effective and saved alike.
+pub(super) fn take_ids(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: takes numbers only.
     if unsafe { libc::setresgid(gid, gid, gid) } == -1 {
         return Err(io::Error::last_os_error());

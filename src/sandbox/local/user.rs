@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::cgroup::Cgroups;
+use super::range::UserRange;
 use super::sys;
 use crate::config::{Settings, User};
 
@@ -38,18 +39,27 @@ pub enum UserError {
     },
 }
 
-/// Gives up root where the process has it, after handing over the data folder and a place for
-/// cgroups, which it gives. In both cases other processes of the same user may no longer look into
-/// this one.
+/// What the service could take before it gave up root.
+#[derive(Debug, Default)]
+pub struct Taken {
+    pub(super) cgroups: Cgroups,
+    pub(super) users: Option<UserRange>,
+}
+
+/// Gives up root where the process has it, after handing over the data folder, a place for cgroups
+/// and a range of users, and gives what it could take. In both cases other processes of the same
+/// user may no longer look into this one.
 ///
 /// # Errors
 /// [`UserError`] when the service could not work as that user.
-pub fn give_up_root(settings: &Settings) -> Result<Cgroups, UserError> {
+pub fn give_up_root(settings: &Settings) -> Result<Taken, UserError> {
     let (user, data_dir) = (settings.server.user, &settings.server.data_dir);
     let wanted = settings.local.local_cgroups;
     let cgroups = if wanted { Cgroups::prepare(user) } else { Cgroups::default() };
+    let mut users = None;
     if rustix::process::geteuid().is_root() {
         let User { uid, .. } = user;
+        users = take_users(user, settings.local.local_first_user);
         hand_over(user, data_dir).map_err(|source| UserError::HandOver {
             folder: data_dir.to_owned(),
             uid,
@@ -64,7 +74,20 @@ pub fn give_up_root(settings: &Settings) -> Result<Cgroups, UserError> {
     let closed = rustix::process::DumpableBehavior::NotDumpable;
     rustix::process::set_dumpable_behavior(closed)
         .map_err(|errno| UserError::Become(user.uid, errno.into()))?;
-    Ok(cgroups)
+    Ok(Taken { cgroups, users })
+}
+
+fn take_users(user: User, first: u32) -> Option<UserRange> {
+    if first == 0 {
+        return None;
+    }
+    match UserRange::take(user, first) {
+        Ok(users) => Some(users),
+        Err(error) => {
+            tracing::warn!(%error, "no users of their own for sessions");
+            None
+        }
+    }
 }
 
 /// Makes the folder the user's, if it is new or empty. One that has something in it must be the

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Signal};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::keeper;
 use super::room;
 use super::root::{self, Template};
 use super::seccomp;
+use super::slots::{self, Slots};
 use super::sys::{self, Fork, StepError, step};
 use super::wire::{
     self, FromRoom, FromWarden, FromZygote, SpawnRequest, ToWarden, ToZygote, WardenPlan,
@@ -51,6 +52,7 @@ struct Warden<'a> {
     zygote: OwnedFd,
     /// What rooms are cloned from; None where sessions live in the host's namespaces.
     template: Option<Template>,
+    slots: Slots,
 }
 
 fn take_socket() -> io::Result<OwnedFd> {
@@ -63,10 +65,10 @@ fn take_socket() -> io::Result<OwnedFd> {
 }
 
 fn start(service: &OwnedFd) -> Result<Warden<'_>, StepError> {
-    let plan = receive_plan(service)?;
+    let (plan, users) = receive_plan(service)?;
     let template = match plan.level {
         IsolationLevel::Namespaced => {
-            enter_namespaces()?;
+            enter_namespaces(users.as_ref())?;
             Some(root::build(&plan.root)?)
         }
         IsolationLevel::Restricted | IsolationLevel::None => None,
@@ -74,12 +76,15 @@ fn start(service: &OwnedFd) -> Result<Warden<'_>, StepError> {
     };
     let zygote = start_zygote(&plan)?;
     let own_proc = template.as_ref().is_some_and(|template| template.own_proc);
-    let ready = wait_for_zygote(service, &zygote, own_proc)?;
+    let own_users = users.is_some()
+        && template.as_ref().is_some_and(|template| slots::can_map_owners(&template.host_proc));
+    let ready = wait_for_zygote(service, &zygote, own_proc, own_users)?;
     step("report", sys::send_message(service.as_fd(), &wire::encode(&ready), &[]))?;
-    Ok(Warden { service: service.as_fd(), zygote, template })
+    Ok(Warden { service: service.as_fd(), zygote, template, slots: Slots::new(own_users) })
 }
 
-fn receive_plan(service: &OwnedFd) -> Result<WardenPlan, StepError> {
+/// The plan, and the range of users where the service has one.
+fn receive_plan(service: &OwnedFd) -> Result<(WardenPlan, Option<OwnedFd>), StepError> {
     let tasks = step("count threads", std::fs::read_dir("/proc/self/task"))?.count();
     if tasks != 1 {
         return Err(refused("be single-threaded"));
@@ -91,9 +96,9 @@ fn receive_plan(service: &OwnedFd) -> Result<WardenPlan, StepError> {
     if !ready[0] {
         return Err(refused("receive the plan"));
     }
-    let (message, _) = step("receive the plan", sys::receive_message(service.as_fd()))?;
+    let (message, mut users) = step("receive the plan", sys::receive_message(service.as_fd()))?;
     match wire::decode(&message) {
-        Some(ToWarden::Start(plan)) => Ok(plan),
+        Some(ToWarden::Start(plan)) => Ok((plan, users.pop())),
         Some(ToWarden::Spawn(_)) | None => Err(refused("read the plan")),
     }
 }
@@ -102,15 +107,18 @@ fn refused(step: &str) -> StepError {
     StepError { step: step.to_owned(), errno: libc::EPERM }
 }
 
-/// In order: a user namespace where this user is root · its maps · the other namespaces · a fork,
+/// In order: a user namespace where this user is root, with its maps · the other namespaces · a fork,
 /// which is process 1 of the template. The parent waits and ends with its child.
-fn enter_namespaces() -> Result<(), StepError> {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    step("unshare user", sys::unshare(UnshareFlags::NEWUSER))?;
-    step("stay open", rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable))?;
-    step("write setgroups", std::fs::write("/proc/self/setgroups", "deny"))?;
-    step("write uid_map", std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")))?;
-    step("write gid_map", std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")))?;
+fn enter_namespaces(users: Option<&OwnedFd>) -> Result<(), StepError> {
+    match users {
+        Some(users) => {
+            let kind = Some(LinkNameSpaceType::User);
+            let entered = rustix::thread::move_into_link_name_space(users.as_fd(), kind);
+            step("enter the range of users", entered)?;
+            step("stay open", rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable))?;
+        }
+        None => be_root_of_one_user()?,
+    }
     let others = UnshareFlags::NEWNS
         | UnshareFlags::NEWPID
         | UnshareFlags::NEWNET
@@ -125,6 +133,15 @@ fn enter_namespaces() -> Result<(), StepError> {
             step("die with the parent", rustix::process::set_parent_process_death_signal(kill))
         }
     }
+}
+
+fn be_root_of_one_user() -> Result<(), StepError> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    step("unshare user", sys::unshare(UnshareFlags::NEWUSER))?;
+    step("stay open", rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable))?;
+    step("write setgroups", std::fs::write("/proc/self/setgroups", "deny"))?;
+    step("write uid_map", std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")))?;
+    step("write gid_map", std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")))
 }
 
 /// Only process 1 may hold the socket: its end is what the service sees.
@@ -178,6 +195,7 @@ fn wait_for_zygote(
     service: &OwnedFd,
     zygote: &OwnedFd,
     own_proc: bool,
+    own_users: bool,
 ) -> Result<FromWarden, StepError> {
     let both = [zygote.as_fd(), service.as_fd()];
     let ready = step("wait for the zygote", room::wait(&both, Some(ZYGOTE_READY_LIMIT)))?;
@@ -190,7 +208,7 @@ fn wait_for_zygote(
             Err(refused("keep the zygote single-threaded"))
         }
         Some(FromZygote::Ready { python, packages, landlock, .. }) => {
-            Ok(FromWarden::Ready { python, packages, landlock, own_proc })
+            Ok(FromWarden::Ready { python, packages, landlock, own_proc, own_users })
         }
         Some(FromZygote::Forked { .. } | FromZygote::Failed { .. } | FromZygote::Exited { .. })
         | None => Err(refused("start the guest Python")),
@@ -255,7 +273,11 @@ impl Warden<'_> {
         self.say(&spawned, &descriptors)
     }
 
-    fn make_room(&self, request: &SpawnRequest, cgroups: &[OwnedFd]) -> Result<Room, StepError> {
+    fn make_room(
+        &mut self,
+        request: &SpawnRequest,
+        cgroups: &[OwnedFd],
+    ) -> Result<Room, StepError> {
         let (ours, theirs) = step(
             "make the room's socket",
             rustix::net::socketpair(
@@ -265,11 +287,18 @@ impl Warden<'_> {
                 None,
             ),
         )?;
-        let namespaces = self.template.as_ref().map_or(0, |_| room::NAMESPACES);
-        let pidfd = match (step("clone the room", sys::clone_into(namespaces))?, &self.template) {
-            (Fork::Child, Some(template)) => room::live(template, request, &theirs, cgroups),
-            (Fork::Child, None) => keeper::live(request, &theirs),
-            (Fork::Parent(pidfd), _) => pidfd,
+        let pidfd = match &self.template {
+            Some(template) => {
+                let slot = self.slots.get(request.slot, &template.host_proc)?;
+                match step("clone the room", sys::clone_into(room::NAMESPACES))? {
+                    Fork::Child => room::live(template, request, slot, &theirs, cgroups),
+                    Fork::Parent(pidfd) => pidfd,
+                }
+            }
+            None => match step("clone the keeper", sys::clone_into(0))? {
+                Fork::Child => keeper::live(request, &theirs),
+                Fork::Parent(pidfd) => pidfd,
+            },
         };
         drop(theirs); // while we hold the room's end, its death would not be seen
         let ready = step("wait for the room", room::wait(&[ours.as_fd()], Some(ROOM_LIMIT)))?;
@@ -298,7 +327,11 @@ impl Warden<'_> {
     ) -> Result<Result<OwnedFd, i32>, StepError> {
         let mut descriptors = vec![room.pidfd.as_fd()];
         descriptors.extend(given.iter().map(AsFd::as_fd));
-        let fork = wire::encode(&ToZygote::Fork(request.clone()));
+        let user = match &self.template {
+            Some(template) => self.slots.get(request.slot, &template.host_proc)?.user,
+            None => 0,
+        };
+        let fork = wire::encode(&ToZygote::Fork { request: request.clone(), user });
         step("ask the zygote", sys::send_message(self.zygote.as_fd(), &fork, &descriptors))?;
         loop {
             let limit = Some(FORK_LIMIT);

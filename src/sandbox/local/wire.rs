@@ -42,6 +42,8 @@ pub(super) struct SpawnRequest {
     pub(super) limits: BTreeMap<String, u64>,
     /// The session's folder on the host, where it has no root of its own.
     pub(super) folder: Option<PathBuf>,
+    /// Which user namespace it gets, and no other living session has.
+    pub(super) slot: u32,
 }
 
 /// What a kernel is told before its first cell. It goes to the kernel alone: whatever passes
@@ -55,7 +57,7 @@ pub(super) struct EnvironFrame<'a> {
 /// How many descriptors of a spawn are the session's: its socket, stdout, stderr, late output.
 pub(super) const PIPES: usize = 4;
 
-/// Service to warden. A spawn carries session socket, stdout, stderr and late output, then what is
+/// Service to warden. A start may carry a range of users. A spawn carries session socket, stdout, stderr and late output, then what is
 /// written to in order to join the session's cgroups.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
@@ -74,6 +76,7 @@ pub(super) enum FromWarden {
         packages: BTreeMap<String, String>,
         landlock: u32,
         own_proc: bool,
+        own_users: bool,
     },
     Spawned {
         id: String,
@@ -106,7 +109,12 @@ pub(super) enum ToZygote {
         readable: Vec<PathBuf>,
         bin: PathBuf,
     },
-    Fork(SpawnRequest),
+    Fork {
+        #[serde(flatten)]
+        request: SpawnRequest,
+        /// The session's user among those of the warden.
+        user: u32,
+    },
 }
 
 /// Zygote to warden.

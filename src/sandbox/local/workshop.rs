@@ -13,9 +13,12 @@ use super::bounds;
 use super::cgroup::{Cgroup, Cgroups, Controller};
 use super::error::LocalError;
 use super::guest::{self, Guest};
-use super::handle::Room;
+use super::handle::{Held, Room};
 use super::kernel::{self, Kernel};
 use super::level;
+use super::numbers::SlotNumbers;
+use super::range::UserRange;
+use super::user::Taken;
 use super::watch::{Processes, Watch};
 use super::wire::{SpawnRequest, WardenPlan};
 use super::zygote::Zygote;
@@ -42,6 +45,8 @@ pub(super) struct Workshop {
     levels: Vec<IsolationLevel>,
     pub(super) most: Limits,
     cgroups: Arc<Cgroups>,
+    users: Option<UserRange>,
+    slots: Arc<SlotNumbers>,
     watch: OnceLock<Arc<Watch>>,
     zygote: Mutex<Option<Arc<Zygote>>>,
     /// The level that worked first stays: a session is never weaker than what was told.
@@ -56,7 +61,8 @@ pub(super) struct Tenant<'a> {
 }
 
 impl Workshop {
-    pub(super) fn new(settings: &Settings, cgroups: Cgroups) -> Self {
+    pub(super) fn new(settings: &Settings, taken: Taken) -> Self {
+        let Taken { cgroups, users } = taken;
         Self {
             settings: settings.local.clone(),
             guest_dir: settings.guest.folder(),
@@ -64,6 +70,8 @@ impl Workshop {
             levels: settings.local.local_levels.iter().copied().map(level::of).collect(),
             most: bounds::most(&settings.local, settings.limits.output_bytes),
             cgroups: Arc::new(cgroups),
+            users,
+            slots: Arc::default(),
             watch: OnceLock::new(),
             zygote: Mutex::new(None),
             level: OnceLock::new(),
@@ -135,7 +143,7 @@ impl Workshop {
             packages: WARM.map(str::to_owned).to_vec(),
             environ: passed_on(),
         };
-        Zygote::start(plan, &self.cgroups).await
+        Zygote::start(plan, self.users.as_ref(), &self.cgroups).await
     }
 
     /// Makes a room with its kernel.
@@ -151,11 +159,12 @@ impl Workshop {
             all_count_together(&mut request).await;
         }
         request.folder.clone_from(&folder);
-        let cgroup = self.cgroup(&request, tenant.limits).await?;
+        let slot = SlotNumbers::take(&self.slots).ok_or(LocalError::NoSlot)?;
+        request.slot = slot.number;
+        let held = Held { cgroup: self.cgroup(&request, tenant.limits).await?, _slot: slot };
         let mut environ = passed_on();
         environ.extend(tenant.env.clone());
-        let (room, kernel) =
-            kernel::spawn(&zygote, request, tenant.limits, cgroup, &environ).await?;
+        let (room, kernel) = kernel::spawn(&zygote, request, tenant.limits, held, &environ).await?;
         let room = Arc::new(room);
         if !counted || folder.is_some() {
             self.watch.get_or_init(Watch::start).add(&room);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::cgroup::Cgroups;
 use super::error::{LocalError, remedy};
 use super::level::{self, Facts};
+use super::range::UserRange;
 use super::sys;
 use super::warden;
 use super::wire::{self, FromWarden, SpawnRequest, ToWarden, WardenPlan};
@@ -53,7 +54,11 @@ enum Request {
 
 impl Zygote {
     /// Starts this binary as a warden and waits until its zygote is warm.
-    pub(super) async fn start(plan: WardenPlan, cgroups: &Cgroups) -> Result<Self, LocalError> {
+    pub(super) async fn start(
+        plan: WardenPlan,
+        users: Option<&UserRange>,
+        cgroups: &Cgroups,
+    ) -> Result<Self, LocalError> {
         let level = plan.level;
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -64,12 +69,13 @@ impl Zygote {
         .map_err(|errno| LocalError::Warden(errno.into()))?;
         let child = start_warden(theirs).map_err(LocalError::Warden)?;
         let link = Link::new(ours)?;
-        link.send(&ToWarden::Start(plan), &[]).await?;
+        let users: Vec<_> = users.map(|users| users.namespace.as_fd()).into_iter().collect();
+        link.send(&ToWarden::Start(plan), &users).await?;
         let first = tokio::time::timeout(START_LIMIT, link.receive()).await;
         let (message, _) = first.map_err(|_| LocalError::WardenEnded)??;
         let (python, packages, isolation) = match message {
-            FromWarden::Ready { python, packages, landlock, own_proc } => {
-                let facts = Facts { own_proc, landlock_abi: landlock };
+            FromWarden::Ready { python, packages, landlock, own_proc, own_users } => {
+                let facts = Facts { own_proc, own_users, landlock_abi: landlock };
                 (python, packages, level::isolation(level, facts, cgroups)?)
             }
             FromWarden::Fatal { step, errno } => {
@@ -200,7 +206,8 @@ impl Switchboard {
         answer: oneshot::Sender<Result<Spawned, LocalError>>,
     ) -> Result<(), LocalError> {
         let id = spawn.id.clone();
-        match self.link.send(&ToWarden::Spawn(spawn), &given).await {
+        let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+        match self.link.send(&ToWarden::Spawn(spawn), &descriptors).await {
             Ok(()) => {
                 let (ending, exit) = oneshot::channel();
                 self.waiting.insert(id.clone(), Waiting { answer, exit });
@@ -265,11 +272,14 @@ impl Link {
         Ok(Self(sys::watched(socket).map_err(LocalError::Warden)?))
     }
 
-    async fn send(&self, message: &ToWarden, descriptors: &[OwnedFd]) -> Result<(), LocalError> {
+    async fn send(
+        &self,
+        message: &ToWarden,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), LocalError> {
         let message = wire::encode(message);
-        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         let sent = self.0.async_io(tokio::io::Interest::WRITABLE, |socket| {
-            sys::send_message(socket.as_fd(), &message, &descriptors)
+            sys::send_message(socket.as_fd(), &message, descriptors)
         });
         sent.await.map_err(LocalError::Warden)
     }

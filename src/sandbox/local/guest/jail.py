@@ -25,6 +25,7 @@ ROOM_NAMESPACES = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWIPC | 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 1, 4, 24, 36
 PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 28, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
+INSIDE_USER = 1000
 # noroot, no_setuid_fixup, keep_caps off, and the locks of all three
 SECUREBITS_LOCKED = 0x2F
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
@@ -67,6 +68,12 @@ def join_pid_namespace(pidfd):
 def enter_room(pidfd):
     """Moves into every namespace of the room but its pid namespace, which a fork has entered."""
     check(libc.setns(pidfd, ROOM_NAMESPACES), "setns room")
+
+
+def become_user():
+    """The room's user, who may be another user of the host than the zygote is."""
+    os.setresgid(INSIDE_USER, INSIDE_USER, INSIDE_USER)
+    os.setresuid(INSIDE_USER, INSIDE_USER, INSIDE_USER)
 
 
 def close_other_descriptors(first, last):

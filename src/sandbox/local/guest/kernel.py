@@ -54,7 +54,10 @@ def live(shell, request, descriptors, plan):
     os.nice(NICENESS)
     place = Place(request.get("folder"))
     if place.own_root:
+        for stream in (out, err, late):
+            os.fchown(stream, request["user"], request["user"])  # /dev/stdout can be opened
         jail.enter_room(room)
+        jail.become_user()
     os.setsid()
     os.dup2(control, CONTROL_FD, inheritable=False)
     os.dup2(late, LATE_FD, inheritable=False)

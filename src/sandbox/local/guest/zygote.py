@@ -3,7 +3,7 @@
 Descriptor 3 is a SOCK_SEQPACKET socket to the warden:
   in : {"op":"start","level":...,"packages":[...],"filters":[...],"session_filters":[...],
         "readable":[...],"bin":...}                                                once
-       {"op":"fork","id":...,"limits":{...},"address_bytes":...,"folder":null|...}
+       {"op":"fork","id":...,"limits":{...},"address_bytes":...,"folder":null|...,"user":...}
                                + room pidfd, session socket, three pipes, cgroups
         a session with a folder has no room of its own: its namespaces are the host's
   out: {"op":"ready","python":...,"packages":{...},"landlock":7,"threads":1}   once
