@@ -17,7 +17,7 @@ fn is_out_of_memory(execution: &Value) -> bool {
     execution["failure"]["kind"] == "oom" || execution["error_detail"]["name"] == "MemoryError"
 }
 
-async fn limited<'a>(caller: &'a Caller, limits: Value) -> Session<'a> {
+async fn limited(caller: &Caller, limits: Value) -> Session<'_> {
     caller.session_with(json!({"limits": limits})).await
 }
 

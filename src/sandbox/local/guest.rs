@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -18,20 +19,41 @@ pub(super) const INSIDE: &str = "/opt/venv";
 
 /// Where the code of ours that the guest runs stands inside a room.
 pub(super) const CODE_INSIDE: &str = "/opt/interpreterd";
-const CODE: [(&str, &str); 6] = [
-    ("__init__.py", include_str!("guest/__init__.py")),
-    ("channel.py", include_str!("guest/channel.py")),
-    ("jail.py", include_str!("guest/jail.py")),
-    ("kernel.py", include_str!("guest/kernel.py")),
-    ("shell.py", include_str!("guest/shell.py")),
-    ("zygote.py", include_str!("guest/zygote.py")),
+const CODE: [(&str, &str); 20] = [
+    ("packages.txt", include_str!("../../../guest/requirements.in")),
+    ("interpreterd_guest/__init__.py", include_str!("guest/__init__.py")),
+    ("interpreterd_guest/channel.py", include_str!("guest/channel.py")),
+    ("interpreterd_guest/figures.py", include_str!("guest/figures.py")),
+    ("interpreterd_guest/fonts.py", include_str!("guest/fonts.py")),
+    ("interpreterd_guest/hints.py", include_str!("guest/hints.py")),
+    ("interpreterd_guest/jail.py", include_str!("guest/jail.py")),
+    ("interpreterd_guest/kernel.py", include_str!("guest/kernel.py")),
+    ("interpreterd_guest/loops.py", include_str!("guest/loops.py")),
+    ("interpreterd_guest/shell.py", include_str!("guest/shell.py")),
+    ("interpreterd_guest/terminal.py", include_str!("guest/terminal.py")),
+    ("interpreterd_guest/zygote.py", include_str!("guest/zygote.py")),
+    ("shadow/sitecustomize.py", include_str!("guest/shadow/sitecustomize.py")),
+    ("shadow/pip/__init__.py", include_str!("guest/shadow/pip/__init__.py")),
+    ("shadow/pip/__main__.py", include_str!("guest/shadow/pip/__main__.py")),
+    ("shadow/bin/pip", include_str!("guest/shadow/bin/pip")),
+    ("shadow/bin/pip3", include_str!("guest/shadow/bin/pip")),
+    ("shadow/bin/vi", include_str!("guest/shadow/bin/vi")),
+    ("shadow/bin/vim", include_str!("guest/shadow/bin/vi")),
+    ("shadow/bin/nano", include_str!("guest/shadow/bin/vi")),
 ];
 
 /// What of the host a room sees besides the guest: programs and libraries, never `/etc` as a whole.
 const HOST_FOLDERS: [&str; 1] = ["/usr"];
 const HOST_LINKS: [&str; 7] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libo32"];
-const HOST_ETC: [&str; 5] =
-    ["/etc/ld.so.cache", "/etc/fonts", "/etc/ssl/certs", "/etc/alternatives", "/etc/mime.types"];
+const HOST_ETC: [&str; 6] = [
+    "/etc/ld.so.cache",
+    "/etc/fonts",
+    "/etc/ssl/certs",
+    "/etc/alternatives",
+    "/etc/mime.types",
+    // programs that ask for the number of cores
+    "/sys/devices/system/cpu",
+];
 /// What programs look up besides, where there is no generated `/etc`.
 const HOST_ETC_OPEN: [&str; 5] =
     ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/inputrc"];
@@ -119,11 +141,16 @@ impl Guest {
     }
 }
 
-/// Writes the code of ours that the guest runs, as a package below a folder.
+/// Writes the code of ours that the guest runs below a folder; what stands in a `bin` is a program.
 pub(super) fn write_code(folder: &Path) -> io::Result<()> {
-    let package = folder.join("interpreterd_guest");
-    fs::create_dir_all(&package)?;
-    CODE.iter().try_for_each(|(name, content)| fs::write(package.join(name), content))
+    for (name, content) in CODE {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(&path, content)?;
+        let mode = if name.starts_with("shadow/bin/") { 0o755 } else { 0o644 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
 }
 
 /// The name of a guest's folder: which packages, which Python.

@@ -34,7 +34,7 @@ const KERNEL_GROUP: i32 = 2;
 
 /// Who a session's processes are in their user namespace.
 const INSIDE_USER: u32 = 1000;
-const HOST_NAME: &[u8] = b"sandbox";
+pub(super) const HOST_NAME: &[u8] = b"sandbox";
 /// One tmpfs holds them all, so one quota holds for them all.
 const WRITABLE: [(&str, &str, u32); 5] = [
     ("/room/files", "/files", 0o755),

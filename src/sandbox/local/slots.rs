@@ -55,10 +55,8 @@ impl Slot {
     fn make(number: u32, own_users: bool, proc: &OwnedFd) -> Result<Self, StepError> {
         let user = if own_users { number + 1 } else { 0 };
         let room = user_namespace(&format!("1000 {user} 1"), proc)?;
-        let files = match own_users {
-            true => Some(user_namespace(&format!("{user} 0 1"), proc)?),
-            false => None,
-        };
+        let map = own_users.then(|| format!("{user} 0 1"));
+        let files = map.map(|map| user_namespace(&map, proc)).transpose()?;
         Ok(Self { room, files, user })
     }
 }

@@ -126,6 +126,8 @@ fn enter_namespaces(users: Option<&OwnedFd>) -> Result<(), StepError> {
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWCGROUP;
     step("unshare the other namespaces", sys::unshare(others))?;
+    // what the zygote remembers of its host, every session remembers
+    step("set host name", rustix::system::sethostname(room::HOST_NAME))?;
     match step("fork", sys::fork())? {
         Fork::Parent(child) => sys::exit_now(wait_without_the_socket(child)),
         Fork::Child => {

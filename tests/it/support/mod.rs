@@ -6,6 +6,7 @@ pub mod seen;
 pub mod server;
 pub mod sse;
 pub mod stub;
+pub mod told;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -30,8 +30,10 @@ INSIDE_USER = 1000
 SECUREBITS_LOCKED = 0x2F
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 
+THREAD_STACK_BYTES = 8 << 20
+
 # what a room's own root holds; without one, the warden names the host's folders
-READABLE = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/proc", "/dev", "/var"]
+READABLE = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/proc", "/dev", "/var", "/sys"]
 WRITABLE = ["/files", "/tmp", "/var/tmp", "/home/user", "/dev/shm"]
 DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"]
 
@@ -94,13 +96,17 @@ def adopt_orphans():
 
 
 def set_limits(limits):
-    """Sets soft and hard limits alike, never above what is already the hard limit."""
+    """Sets soft and hard limits alike, never above what is already the hard limit.
+
+    But for the stack: its soft limit is what each thread of a child process reserves.
+    """
     for name, value in limits.items():
         which = getattr(resource, "RLIMIT_" + name.upper())
         hard = resource.getrlimit(which)[1]
         if hard != resource.RLIM_INFINITY:
             value = min(value, hard)
-        resource.setrlimit(which, (value, value))
+        soft = min(value, THREAD_STACK_BYTES) if name == "stack" else value
+        resource.setrlimit(which, (soft, value))
 
 
 def address_space_bytes():

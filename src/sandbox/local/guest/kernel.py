@@ -14,7 +14,7 @@ cell has begun is dropped: the service repeats it until "done" or the end of its
 Nothing in this process is trusted after its first cell.
 """
 
-import builtins
+import bdb
 import io
 import os
 import signal
@@ -24,13 +24,13 @@ import threading
 import traceback
 import weakref
 
-from interpreterd_guest import jail
+from interpreterd_guest import jail, terminal
 from interpreterd_guest.channel import Channel
 from interpreterd_guest.shell import Current, flush, send_error
 
 CONTROL_FD, LATE_FD = 950, 951  # out of the way of the low descriptors that programs expect
 NICENESS = 5  # the service goes first
-NO_INPUT = "there is no terminal here: give the request a `stdin`, or put the value into the code"
+SHADOW = os.path.join(os.path.dirname(os.path.dirname(__file__)), "shadow")
 
 ENVIRON = {
     "USER": "user",
@@ -41,6 +41,9 @@ ENVIRON = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONPATH": SHADOW,
+    "PIP_NO_INDEX": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "MALLOC_ARENA_MAX": "2",  # an arena reserves 64 MiB, and some hosts can only limit what is reserved
 }
 
@@ -68,8 +71,10 @@ def live(shell, request, descriptors, plan):
     jail.close_other_descriptors(CONTROL_FD, LATE_FD)
     jail.die_with_parent()
     os.chdir(place.files)
+    sys.path[:0] = ["", SHADOW]
+    shell.user_ns["_dh"][:] = [place.files]  # where `%cd -` goes back to
     os.environ.clear()
-    path = f"{plan['bin']}:/usr/local/bin:/usr/bin:/bin"
+    path = f"{SHADOW}/bin:{plan['bin']}:/usr/local/bin:/usr/bin:/bin"
     os.environ.update(ENVIRON, PATH=path, HOME=place.home, TMPDIR=place.tmp)
     os.umask(0o022)
     limits = dict(request["limits"])
@@ -160,7 +165,8 @@ class Streams:
         """What threads that are there now print from now on is no output of a cell that begins."""
         main = threading.main_thread()
         # threads and not their numbers, which a new thread may get again
-        earlier = weakref.WeakSet(thread for thread in threading.enumerate() if thread is not main)
+        busy = (thread for thread in threading.enumerate() if thread is not main and not waits_for_work(thread))
+        earlier = weakref.WeakSet(busy)
         if earlier:  # else nothing stands between a program and its streams: prints stay fast
             sys.stdout = ThreadStream(self.out, self.late, earlier)
             sys.stderr = ThreadStream(self.err, self.late, earlier)
@@ -186,6 +192,19 @@ class Streams:
         sys.stdin = sys.__stdin__ = io.TextIOWrapper(
             io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
         )
+
+
+def waits_for_work(thread):
+    """Whether it is a pool's thread without work: what it prints next is the doing of a cell to come."""
+    frame = sys._current_frames().get(thread.ident)
+    return frame is not None and frame.f_code in idle_loops()
+
+
+def idle_loops():
+    """The code that threads of pools are in while they wait."""
+    pools = [("concurrent.futures.thread", "_worker"), ("multiprocessing.pool", "worker")]
+    loops = [getattr(sys.modules.get(module), name, None) for module, name in pools]
+    return [loop.__code__ for loop in loops if loop is not None]
 
 
 class ThreadStream(io.TextIOBase):
@@ -224,16 +243,6 @@ class ThreadStream(io.TextIOBase):
         return self._own.errors
 
 
-def input_with_hint(prompt="", /):
-    """Python's input(), which says what to do when there is nothing to read."""
-    sys.stdout.write(str(prompt))
-    sys.stdout.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError(NO_INPUT)
-    return line.rstrip("\n")
-
-
 class Kernel:
     """Runs one cell after another; only a running cell can be interrupted."""
 
@@ -246,7 +255,7 @@ class Kernel:
 
     def serve(self, hello):
         Current.channel = self.channel
-        builtins.input = input_with_hint
+        terminal.install(self.shell)
         os.register_at_fork(after_in_child=leave_session)
         signal.signal(signal.SIGINT, self.on_interrupt)
         self.channel.send(hello)
@@ -303,6 +312,8 @@ def run_python(shell, code):
     number = shell.execution_count
     result = shell.run_cell(code, store_history=True, silent=False)
     flush()
+    # its thread would be one of an earlier cell when the next %%bash prints
+    shell.magics_manager.registry["ScriptMagics"].stop_event_loop()
     # IPython 9 keeps every rich output and exception for ever
     shell.history_manager.outputs.clear()
     shell.history_manager.exceptions.clear()
@@ -310,7 +321,11 @@ def run_python(shell, code):
     if error is None and Current.display_failed:
         return "error", {"n": number, "exit_code": 1}
     if error is None:
+        if Current.errors:  # something could not be shown, or not in full
+            print(Current.traceback, file=sys.stderr, flush=True)
         return "ok", {"n": number, "exit_code": 0}
+    if isinstance(error, bdb.BdbQuit):  # IPython takes it for a person's wish
+        send_error(bdb.BdbQuit, bdb.BdbQuit(terminal.NO_DEBUGGER), [f"BdbQuit: {terminal.NO_DEBUGGER}"])
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", {"n": number, "exit_code": 130}
     if isinstance(error, SystemExit):

@@ -6,6 +6,7 @@ import traceback
 import types
 
 from interpreterd_guest.channel import bundle, clean, jsonable
+from interpreterd_guest.hints import hint
 
 OUR_FOLDER = os.path.dirname(__file__)
 MAX_TRACEBACK, MAX_MESSAGE = 200_000, 20_000
@@ -27,6 +28,7 @@ class Current:
     channel = None
     cell_id = None
     errors = 0  # how many have been told of this cell
+    traceback = ""  # of the last one
     display_failed = False  # its value could not be shown: an error that IPython does not report
 
 
@@ -106,7 +108,13 @@ def make_shell():
             shown = long_traceback(kind, value, frames)
             if shown is not None:
                 return self._showtraceback(*shown)
+            if holds_group(value):  # IPython has no words of its own for these
+                lines = traceback.format_exception(kind, value, frames and frames.tb_next)
+                return self._showtraceback(kind, value, ["".join(lines)])
             return super().showtraceback((kind, value, frames), *args, **kwargs)
+
+        def show_usage_error(self, exc):
+            send_error(type(exc), exc, [f"UsageError: {exc}"])
 
         def _format_exception_for_storage(self, *_, **__):
             return {}  # IPython 9 formats every traceback a second time for its history
@@ -114,7 +122,7 @@ def make_shell():
         def _showtraceback(self, etype, evalue, stb):
             send_error(etype, evalue, stb)
 
-    warnings.filterwarnings("ignore", message="To exit: use")
+    warnings.filterwarnings("ignore", message="To exit: use|You executed the system command !pip")
     config = Config()
     config.HistoryManager.enabled = False  # no thread, no sqlite
     config.InteractiveShell.colors = "nocolor"
@@ -122,7 +130,25 @@ def make_shell():
     config.InteractiveShell.autocall = 0
     config.InteractiveShell.cache_size = 50
     config.InteractiveShell.enable_tip = False
-    return Shell.instance(config=config)
+    shell = Shell.instance(config=config)
+    replace_installers(shell)
+    return shell
+
+
+def replace_installers(shell):
+    """%pip without its note on kernels; the others can do nothing here."""
+
+    def pip(line):
+        shell.system(f"{sys.executable} -m pip {line}")
+
+    def no_install(line):
+        from pip import NO_INSTALL  # the one that stands before the real pip
+
+        print(NO_INSTALL, file=sys.stderr)
+
+    shell.register_magic_function(pip, "line", "pip")
+    for name in ("conda", "mamba", "micromamba", "uv"):
+        shell.register_magic_function(no_install, "line", name)
 
 
 def forget(shell):
@@ -130,6 +156,13 @@ def forget(shell):
     shell.reset(new_session=False)
     shell.user_module.__spec__ = None  # multiprocessing's spawn and forkserver look at it
     shell.execution_count = 1
+
+
+def holds_group(error, most=10):
+    """Whether a group of exceptions is in the chain that ends with this one."""
+    if error is None or most == 0:
+        return False
+    return isinstance(error, BaseExceptionGroup) or holds_group(error.__context__, most - 1)
 
 
 def without_our_frames(frames):
@@ -163,16 +196,27 @@ def send_error(kind, value, lines):
     text = "\n".join(clean(str(line)) for line in lines).strip("\n")
     if len(text) > MAX_TRACEBACK:
         text = f"{text[: MAX_TRACEBACK // 2]}\n...\n{text[-MAX_TRACEBACK // 2 :]}"
+    Current.traceback = text
     try:
         message = clean(str(value))[:MAX_MESSAGE]
     except Exception:
         message = "<unprintable>"
+    advice = advice_on(value)
+    if advice:
+        text, message = f"{text}\n{advice}", f"{message}\n{advice}"
     name = getattr(kind, "__name__", str(kind))
     frame = {"t": "error", "id": Current.cell_id, "ename": name, "evalue": message, "traceback": text}
     line = line_in_cell(value)
     if line is not None:
         frame["line"] = line
     Current.channel.send(frame)
+
+
+def advice_on(error):
+    try:
+        return hint(error)
+    except Exception:  # it looks at what user code may have changed
+        return None
 
 
 def line_in_cell(error):

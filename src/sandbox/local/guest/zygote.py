@@ -18,6 +18,7 @@ import gc
 import importlib
 import importlib.metadata
 import json
+import multiprocessing.context
 import os
 import select
 import selectors
@@ -31,18 +32,20 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
 # the thread limits come before any import
-from interpreterd_guest import jail, kernel  # noqa: E402
+from interpreterd_guest import figures, fonts, jail, kernel, loops  # noqa: E402
 from interpreterd_guest import shell as ipython  # noqa: E402
 
 WARDEN_FD = 3
 EXIT_KERNEL_FAILED = 97
 MAX_MESSAGE = 1 << 18
-FONT_PACKAGE, FONT_FILE = "paperang_p2_fonts_cjk", "fonts/wqy-microhei.ttc"
 
 
 def main():
     warden = socket.socket(fileno=WARDEN_FD)
     warden.set_inheritable(False)
+    loops.install()
+    # since Python 3.14 it is forkserver, whose processes know nothing that a cell defines
+    multiprocessing.context._default_context._default_context = multiprocessing.get_context("fork")
     start, _ = receive(warden)
     shell = ipython.make_shell()
     packages = warm(shell, start["packages"])
@@ -80,6 +83,7 @@ def warm(shell, names):
             store_history=False,
             silent=True,
         )
+    shell.events.register("post_execute", figures.show_left_open)
     shell.run_cell("raise ValueError('warm')", store_history=False, silent=True)
     ipython.forget(shell)
     return {found.name: found.version for found in importlib.metadata.distributions()}
@@ -88,7 +92,7 @@ def warm(shell, names):
 def warm_matplotlib(shell):
     shell.enable_matplotlib("inline")
     try:
-        add_font(importlib.import_module("matplotlib"))
+        fonts.add_to(importlib.import_module("matplotlib"))
     except (ImportError, OSError):
         pass  # a guest without the font draws boxes for CJK glyphs, and everything else works
     shell.run_cell(
@@ -97,18 +101,6 @@ def warm_matplotlib(shell):
         store_history=False,
         silent=True,
     )
-
-
-def add_font(matplotlib):
-    """CJK glyphs come from the guest's font where DejaVu Sans has none."""
-    from matplotlib import font_manager
-
-    folder = os.path.dirname(importlib.import_module(FONT_PACKAGE).__file__)
-    path = os.path.join(folder, FONT_FILE)
-    font_manager.fontManager.addfont(path)
-    name = font_manager.FontProperties(fname=path).get_name()
-    matplotlib.rcParams["font.family"] = ["DejaVu Sans", name]
-    matplotlib.rcParams["axes.unicode_minus"] = False
 
 
 class Zygote:

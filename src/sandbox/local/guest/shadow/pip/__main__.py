@@ -1,0 +1,7 @@
+"""python -m pip"""
+
+import sys
+
+from pip import main
+
+sys.exit(main())
