@@ -183,6 +183,23 @@ async fn b28_a_repr_that_raises_is_an_error_and_the_session_lives() {
 }
 
 #[tokio::test]
+async fn b30_one_huge_array_is_an_error_and_using_up_the_memory_is_told() {
+    let caller = caller();
+    let (hog, other) = (caller.session().await, caller.session().await);
+    let huge = hog.exec("b=bytearray(10**11)").await;
+    assert_eq!(
+        (&huge["error_detail"]["name"], &huge["state_lost"]),
+        (&json!("MemoryError"), &json!(false))
+    );
+    let used_up = hog.exec("b=[];\nwhile 1: b.append(bytearray(10**8))").await;
+    let told = used_up["failure"]["kind"] == "oom";
+    // without a cgroup the one process meets its own limit, and its session lives on
+    let raised = used_up["error_detail"]["name"] == "MemoryError";
+    assert!(used_up["status"] == "error" && (told || raised), "{used_up}");
+    assert_eq!(other.text("1 + 1").await, "2");
+}
+
+#[tokio::test]
 async fn b31_numpy_and_its_threads_work_under_the_default_limits() {
     assert_eq!(
         fresh("import numpy as np;float((np.ones((500,500))@np.ones((500,500))).sum())").await["text"],
@@ -346,4 +363,21 @@ async fn b32_a_file_over_the_limit_is_a_problem_that_is_read() {
         (response.status().as_u16(), &response.headers()["content-type"]),
         (413, &"application/problem+json".parse().unwrap())
     );
+}
+
+#[tokio::test]
+async fn b47_a_missing_package_and_pip_say_what_to_do_at_once() {
+    let caller = caller();
+    let session = caller.session().await;
+    let missing = session.exec("import nosuchpkg").await;
+    assert_eq!(missing["error_detail"]["name"], "ModuleNotFoundError");
+    let message = missing["error_detail"]["message"].as_str().unwrap();
+    assert!(message.contains("nosuchpkg") && message.contains("pandas"), "{message}");
+    let call = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pip', 'install', 'six']).returncode";
+    for code in ["!pip install six", "%pip install six", call] {
+        let refused = session.exec(code).await;
+        assert!(refused["duration_ms"].as_f64().unwrap() < 5000.0, "{refused}");
+        let stderr = refused["stderr"].as_str().unwrap();
+        assert!(stderr.contains("`packages` field") && stderr.lines().count() == 1, "{stderr}");
+    }
 }
