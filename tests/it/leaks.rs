@@ -149,11 +149,13 @@ fn settles(server: &Server, before: &Counts) {
     }
 }
 
-/// A few may be more, however many sessions there were: idle connections of the caller, and the two
-/// user namespaces of each slot of which a session and its successor need one at a time.
+/// A few may be more, however many sessions there were: idle connections of the caller, the store's
+/// pool, and the two user namespaces of each slot, of which a session and its successor need one at
+/// a time.
 fn now_within(now: &BTreeMap<String, usize>, before: &BTreeMap<String, usize>) -> bool {
     now.iter().all(|(kind, count)| match kind.as_str() {
         "user" => *count <= 2 * 2 * AT_ONCE + 2,
+        store if store.contains("interpreterd.db") => *count <= 16,
         "socket" => *count <= before.get(kind).copied().unwrap_or(0) + 2 * AT_ONCE,
         _ => *count <= before.get(kind).copied().unwrap_or(0),
     })
