@@ -161,3 +161,36 @@ async fn the_end_of_the_service_ends_restricted_sessions() {
     server.wait();
     crate::support::processes::all_gone(&[pid.parse().unwrap()]);
 }
+
+/// A guest like the installed one, whose Python starts a thread before anything else.
+fn guest_with_a_thread() -> tempfile::TempDir {
+    let installed = std::env::var_os("INTERPRETERD_GUEST_DIR")
+        .map_or_else(|| "/var/lib/interpreterd/guest".into(), std::path::PathBuf::from);
+    let guest = std::fs::read_dir(&installed)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.join("guest.json").is_file())
+        .unwrap();
+    let folder = tempfile::tempdir_in(installed.parent().unwrap()).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), mode).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "copies by links what is too large to copy")]
+    let copied =
+        std::process::Command::new("cp").arg("-al").arg(&guest).arg(folder.path()).status();
+    assert!(copied.unwrap().success());
+    let lib = folder.path().join(guest.file_name().unwrap()).join("lib");
+    let python = std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path();
+    let start = "import threading, time; threading.Thread(target=time.sleep, args=(300,), daemon=True).start()\n";
+    std::fs::write(python.join("site-packages/thread.pth"), start).unwrap();
+    folder
+}
+
+#[test]
+fn a_warm_python_with_a_thread_is_refused() {
+    if !is_root() {
+        return; // others may not link to the guest's files
+    }
+    let guest = guest_with_a_thread();
+    let (good, said) = check(command(), &["--guest-dir", guest.path().to_str().unwrap()]);
+    assert!(!good && said.contains("keep the zygote single-threaded"), "{said}");
+}
