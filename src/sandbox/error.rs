@@ -38,6 +38,9 @@ pub enum SandboxError {
     /// The path names something other than a regular file, or leads through one.
     #[error("{0} is not a file in the files folder")]
     NotAFile(String),
+    /// The session's own code keeps its files from being reached.
+    #[error("the session's own code keeps this from being reached")]
+    HeldBack,
     /// The file is not as the caller expected it to be.
     #[error("the file is not as the condition says")]
     ConditionFailed,
@@ -72,6 +75,7 @@ impl Coded for SandboxError {
             Self::Lost => Class::Gone.named("sandbox_lost"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
             Self::NotAFile(_) => Class::Conflict.named("not_a_file"),
+            Self::HeldBack => Class::Conflict.named("held_back"),
             Self::ConditionFailed => Class::Precondition.named("condition_failed"),
             Self::NoSuchPart(_) => Class::Range.named("range_not_satisfiable"),
             Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),

@@ -39,8 +39,9 @@ async fn b04_b05_huge_and_endless_output_leaves_the_service_flat() {
     let before = server.peak_bytes();
     let huge = run(&session, "print('x'*50_000_000)").await;
     assert_eq!((&huge["truncated"], &huge["stdout_bytes"]), (&json!(true), &json!(50_000_001)));
-    let endless =
-        session.exec_with(json!({"code": "while True: print('y' * 1000)", "timeout_seconds": 2})).await;
+    let endless = session
+        .exec_with(json!({"code": "while True: print('y' * 1000)", "timeout_seconds": 2}))
+        .await;
     assert_eq!(
         (&endless["status"], &endless["truncated"], &endless["state_lost"]),
         (&json!("timeout"), &json!(true), &json!(false))

@@ -1,6 +1,7 @@
 //! All integration tests, one binary: the real service over HTTP.
 #![expect(clippy::unwrap_used, reason = "tests say what they do in their names")]
 
+mod abuse;
 mod access;
 mod cases;
 mod conformance;

@@ -10,6 +10,8 @@ use crate::sandbox::SandboxError;
 /// Address space that may be reserved beyond the memory where a cgroup counts what is used: stacks
 /// of threads and arenas of allocators are mostly that. What is far beyond it fails at once.
 const RESERVED_BYTES: u64 = 8 << 30;
+/// Timers are counted with them.
+const QUEUED_SIGNALS: u64 = 1024;
 const LARGEST_STACK: u64 = 64 << 20;
 
 /// The most that a session may have: the configuration's word.
@@ -78,6 +80,7 @@ pub(super) fn spawn_request(limits: &Limits, counted: bool) -> SpawnRequest {
         ("nofile", limits.open_files.unwrap_or(unlimited)),
         ("nproc", limits.processes.unwrap_or(unlimited)),
         ("memlock", 1 << 20),
+        ("sigpending", QUEUED_SIGNALS),
         ("msgqueue", 0),
         ("stack", LARGEST_STACK),
         ("fsize", limits.file_bytes.unwrap_or(unlimited)),

@@ -79,6 +79,8 @@ impl Controller {
         let quota = bounds.cpu_percent * PERIOD_MICROSECONDS / 100;
         match (self, version) {
             (Self::Memory, Version::V1) => vec![
+                // counted apart, and only once it is limited
+                ("memory.kmem.tcp.limit_in_bytes", (bounds.memory_bytes / 4).to_string(), false),
                 ("memory.limit_in_bytes", memory.clone(), true),
                 ("memory.memsw.limit_in_bytes", memory, false),
             ],
@@ -351,7 +353,11 @@ mod tests {
         use Version::{V1, V2};
         assert_eq!(
             written(Memory, V1),
-            ["memory.limit_in_bytes=1048576", "memory.memsw.limit_in_bytes=1048576"]
+            [
+                "memory.kmem.tcp.limit_in_bytes=262144",
+                "memory.limit_in_bytes=1048576",
+                "memory.memsw.limit_in_bytes=1048576"
+            ]
         );
         assert_eq!(written(Memory, V2), ["memory.max=1048576", "memory.swap.max=0"]);
         assert_eq!(written(Pids, V2), ["pids.max=8"]);

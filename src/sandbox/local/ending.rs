@@ -6,6 +6,9 @@ use super::handle::Exceeded;
 use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind};
 use crate::domain::limits::Limits;
 
+/// The guest's word for a kernel that cannot go on.
+const EXIT_BROKEN: i32 = 97;
+
 /// How the kernel ended, when it is not there to say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Death {
@@ -27,6 +30,11 @@ pub(super) enum Stop {
 /// An execution whose kernel died of it.
 pub(super) fn tell_death(execution: &mut Execution, death: Death) {
     let (exit_code, kind, message) = match death {
+        Death::Ended(Some(EXIT_BROKEN)) => (
+            Some(EXIT_BROKEN),
+            FailureKind::Killed,
+            "the interpreter was ended because its own parts no longer worked".to_owned(),
+        ),
         Death::Ended(Some(code @ 0..)) => {
             (Some(code), FailureKind::Killed, format!("the interpreter exited with code {code}"))
         }

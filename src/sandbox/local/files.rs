@@ -234,7 +234,7 @@ impl Upload {
             rustix::fs::seek(source, SeekFrom::Start(data)).map_err(storage)?;
             rustix::fs::seek(&self.file, SeekFrom::Start(data)).map_err(storage)?;
             let mut piece = io::Read::take(source, hole.saturating_sub(data));
-            io::copy(&mut piece, &mut &self.file).map_err(write_error)?;
+            io::copy(&mut piece, &mut &self.file).map_err(own_doing)?;
             if hole >= size {
                 break;
             }
@@ -291,10 +291,11 @@ impl Stamp {
     }
 }
 
-/// A failed write: out of room is the session's own doing.
-pub(super) fn write_error(error: io::Error) -> SandboxError {
+/// A failed read or write: what is the session's own doing, like being out of room, is no fault.
+pub(super) fn own_doing(error: io::Error) -> SandboxError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SandboxError::Full,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::WouldBlock => SandboxError::HeldBack,
         _ => SandboxError::Io(error),
     }
 }
@@ -361,14 +362,9 @@ fn walk(
 fn refused(errno: Errno, path: &FilePath) -> SandboxError {
     match errno {
         Errno::NOENT => SandboxError::NoSuchFile(path.to_string()),
-        Errno::NOTDIR
-        | Errno::ISDIR
-        | Errno::LOOP
-        | Errno::XDEV
-        | Errno::NXIO
-        | Errno::EXIST
-        | Errno::PERM
-        | Errno::ACCESS => SandboxError::NotAFile(path.to_string()),
+        Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::EXIST => {
+            SandboxError::NotAFile(path.to_string())
+        }
         other => storage(other),
     }
 }
@@ -376,6 +372,8 @@ fn refused(errno: Errno, path: &FilePath) -> SandboxError {
 fn storage(errno: Errno) -> SandboxError {
     match errno {
         Errno::NOSPC | Errno::DQUOT => SandboxError::Full,
+        // the session's own code has taken the rights away, or holds the file
+        Errno::ACCESS | Errno::PERM | Errno::AGAIN | Errno::TXTBSY => SandboxError::HeldBack,
         other => SandboxError::Io(other.into()),
     }
 }

@@ -253,6 +253,14 @@ impl Kernel {
                     self.late.drain(&mut self.scratch, |bytes| running.collector.late(bytes));
                     tokio::task::yield_now().await;
                 }
+                code = ended(&mut self.exit) => {
+                    // somebody else may still hold its end of the socket
+                    self.exit = None;
+                    return match self.last_frames(running).await? {
+                        Some(done) => Ok(done),
+                        None => Err(Death::Ended(code)),
+                    };
+                }
                 () = interrupt.notified() => running.stop(Stop::Caller),
                 () = sleep_until(wake) => {
                     running.stop(Stop::Timeout);
@@ -260,6 +268,17 @@ impl Kernel {
                 }
             }
         }
+    }
+
+    /// What a kernel that has ended had still said.
+    async fn last_frames(&mut self, running: &mut Running<'_>) -> Result<Option<Done>, Death> {
+        while let Ok(count @ 1..) = rustix::io::read(&self.control, &mut self.scratch) {
+            self.reader.push(&self.scratch[..count]);
+            if let Some(done) = self.take_frames(running).await? {
+                return Ok(Some(done));
+            }
+        }
+        Ok(None)
     }
 
     /// Ok(None) when there is nothing to read now; an error at the end of the socket.
@@ -321,6 +340,14 @@ impl Kernel {
             Ok(code) => Death::Ended(code.ok()),
             Err(_) => Death::BrokeChannel, // it closed its socket and lives on
         }
+    }
+}
+
+/// Waits for the end of a kernel; for ever when it has been told already.
+async fn ended(exit: &mut Option<oneshot::Receiver<i32>>) -> Option<i32> {
+    match exit {
+        Some(exit) => exit.await.ok(),
+        None => std::future::pending().await,
     }
 }
 

@@ -18,8 +18,9 @@ pub(super) struct Filters {
     pub(super) session: Vec<Vec<u8>>,
 }
 
-/// user, pid, net, ipc, uts, cgroup, mount and time namespaces.
-const CLONE_NEW_ANY: u64 = 0x7e02_0080;
+/// user, pid, net, ipc, uts, cgroup, mount and time namespaces, and children of the own parent.
+const CLONE_REFUSED: u64 = 0x7e02_0080 | libc::CLONE_PARENT as u64;
+const SO_PEERPIDFD: i32 = 77;
 const TIOCLINUX: u64 = 0x541c;
 /// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
 const PERSONALITIES: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
@@ -59,12 +60,31 @@ pub(super) fn build(level: IsolationLevel) -> Result<Filters, BackendError> {
     #[cfg(target_arch = "x86_64")]
     unknown.extend(denied(&calls![SYS_epoll_create, SYS_inotify_init]));
     let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
-    let mut leave = denied(&calls![SYS_setns]);
+    let mut leave = last_denied()?;
     if level == IsolationLevel::Restricted {
         leave.extend(denied_among_others()?);
     }
     let leave = SeccompFilter::new(leave, SeccompAction::Allow, errno(libc::EPERM), arch)?;
     Ok(Filters { zygote: vec![bytes(allow)?, bytes(unknown)?], session: vec![bytes(leave)?] })
+}
+
+/// What the zygote and its forks need until they are in their room: other namespaces, filters (whose
+/// programs the host's kernel has limited room for), and what reaches the room's init, which is the
+/// same user.
+fn last_denied() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    use SeccompCmpArgLen::Dword;
+    use SeccompCmpOp::Eq;
+    let is = |argument, value: u64| SeccompCondition::new(argument, Dword, Eq, value);
+    let mut rules = denied(&calls![SYS_setns, SYS_seccomp]);
+    let filter = SeccompRule::new(vec![is(0, libc::PR_SET_SECCOMP as u64)?])?;
+    rules.insert(libc::SYS_prctl, vec![filter]);
+    for call in calls![SYS_prlimit64, SYS_sched_setaffinity] {
+        rules.insert(call, vec![SeccompRule::new(vec![is(0, 1)?])?]);
+    }
+    let init = SeccompRule::new(vec![is(0, libc::PRIO_PROCESS as u64)?, is(1, 1)?])?;
+    let all = SeccompRule::new(vec![is(0, libc::PRIO_USER as u64)?])?;
+    rules.insert(libc::SYS_setpriority, vec![init, all]);
+    Ok(rules)
 }
 
 /// What must be refused besides to a session that shares the host's namespaces with the service:
@@ -141,12 +161,43 @@ fn by_argument() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
         .iter()
         .map(|value| one(condition(0, Dword, Eq, *value)?))
         .collect::<Result<_, _>>()?;
-    let sockets = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(family);
+    // other protocols may load modules of the host's kernel
+    let mut sockets = vec![family(libc::AF_UNIX)?];
+    for internet in [libc::AF_INET, libc::AF_INET6] {
+        for protocol in [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
+            let family = condition(0, Dword, Eq, internet as u64)?;
+            sockets
+                .push(SeccompRule::new(vec![family, condition(2, Dword, Eq, protocol as u64)?])?);
+        }
+    }
+    let other_level = |argument| condition(argument, Dword, Ne, libc::SOL_SOCKET as u64);
+    let not_option = |option: i32| condition(2, Dword, Ne, option as u64);
+    let no_programs = SeccompRule::new(vec![
+        not_option(libc::SO_ATTACH_FILTER)?,
+        not_option(libc::SO_ATTACH_BPF)?,
+        not_option(libc::SO_ATTACH_REUSEPORT_CBPF)?,
+        not_option(libc::SO_ATTACH_REUSEPORT_EBPF)?,
+    ])?;
+    // urgent data of Unix sockets has been a way into the kernel
+    let not_urgent = |argument| one(condition(argument, Dword, MaskedEq(libc::MSG_OOB as u64), 0)?);
+    let no_watch = SeccompRule::new(vec![
+        condition(1, Dword, Ne, libc::F_NOTIFY as u64)?,
+        condition(1, Dword, Ne, libc::F_SETLEASE as u64)?,
+    ])?;
     Ok(BTreeMap::from([
-        (libc::SYS_clone, vec![one(condition(0, Qword, MaskedEq(CLONE_NEW_ANY), 0)?)?]),
-        (libc::SYS_socket, sockets.into_iter().collect::<Result<_, _>>()?),
+        (libc::SYS_clone, vec![one(condition(0, Qword, MaskedEq(CLONE_REFUSED), 0)?)?]),
+        (libc::SYS_socket, sockets),
         (libc::SYS_socketpair, vec![family(libc::AF_UNIX)?]),
         (libc::SYS_ioctl, vec![no_typing]),
+        (libc::SYS_setsockopt, vec![one(other_level(1)?)?, no_programs]),
+        (libc::SYS_getsockopt, vec![one(other_level(1)?)?, one(not_option(SO_PEERPIDFD)?)?]),
+        (libc::SYS_sendto, vec![not_urgent(3)?]),
+        (libc::SYS_sendmsg, vec![not_urgent(2)?]),
+        (libc::SYS_sendmmsg, vec![not_urgent(3)?]),
+        (libc::SYS_recvfrom, vec![not_urgent(3)?]),
+        (libc::SYS_recvmsg, vec![not_urgent(2)?]),
+        (libc::SYS_recvmmsg, vec![not_urgent(3)?]),
+        (libc::SYS_fcntl, vec![no_watch]),
         (libc::SYS_personality, personalities),
     ]))
 }
@@ -157,10 +208,10 @@ fn allow_list() -> Vec<i64> {
     // reading and writing; no splice, tee or vmsplice: page-cache bugs have lived there and nothing needs them
     list.extend(calls![
         SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
-        SYS_pwritev2, SYS_close, SYS_close_range, SYS_lseek, SYS_dup, SYS_dup3, SYS_fcntl, SYS_flock, SYS_fsync,
+        SYS_pwritev2, SYS_close, SYS_close_range, SYS_lseek, SYS_dup, SYS_dup3, SYS_flock, SYS_fsync,
         SYS_fdatasync, SYS_sync_file_range, SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_fadvise64, SYS_readahead,
         SYS_copy_file_range, SYS_sendfile, SYS_pipe2, SYS_eventfd2, SYS_ppoll, SYS_pselect6, SYS_signalfd4, SYS_timerfd_create, SYS_timerfd_settime,
-        SYS_timerfd_gettime, SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch, SYS_sync, SYS_syncfs,
+        SYS_timerfd_gettime, SYS_inotify_init1, SYS_inotify_add_watch, SYS_inotify_rm_watch,
     ]);
     // files
     list.extend(calls![
@@ -196,13 +247,12 @@ fn allow_list() -> Vec<i64> {
         SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_getitimer,
         SYS_setitimer, SYS_timer_create, SYS_timer_settime, SYS_timer_gettime, SYS_timer_getoverrun, SYS_timer_delete,
     ]);
-    // sockets and System V IPC, both in namespaces of the room's own
+    // sockets, in a namespace of the room's own
     list.extend(calls![
-        SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname, SYS_getpeername, SYS_sendto,
-        SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setsockopt, SYS_getsockopt,
-        SYS_shutdown, SYS_getrandom,
+        SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname, SYS_getpeername, SYS_shutdown,
+        SYS_getrandom,
     ]);
-    // a program may restrict itself further
+    // a program may restrict itself further; kernels need seccomp until they have their last filter
     list.extend(calls![
         SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self, SYS_seccomp,
     ]);

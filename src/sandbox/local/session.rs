@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_blocking;
 
 use super::error::LocalError;
-use super::files::{Listing, Upload, write_error};
+use super::files::{Listing, Upload, own_doing};
 use super::handle::Room;
 use super::kernel::Kernel;
 use super::workshop::{Tenant, Workshop, remove_folder};
@@ -230,7 +230,7 @@ impl Sandbox for LocalSandbox {
                 self.workshop.admit(ADMITTED_BYTES)?;
             }
             // a page of tmpfs at a time: memory, never a disk that could hold this thread up
-            upload.file.write_all(&piece).map_err(write_error)?;
+            upload.file.write_all(&piece).map_err(own_doing)?;
         }
         self.publish(upload, path, room, condition.clone()).await
     }
@@ -245,7 +245,7 @@ impl Sandbox for LocalSandbox {
         let (entry, mut file) = blocking(move || room.files.read(&path)).await?;
         let size = entry.size_bytes;
         let (first, length) = part.within(size).ok_or(SandboxError::NoSuchPart(size))?;
-        file.seek(SeekFrom::Start(first)).map_err(SandboxError::Io)?;
+        file.seek(SeekFrom::Start(first)).map_err(own_doing)?;
         // at most what was told, however much the program goes on writing
         let content = stream::try_unfold((file, length), |(mut file, left)| async move {
             if left == 0 {
@@ -264,7 +264,7 @@ impl Sandbox for LocalSandbox {
 
     async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError> {
         let room = self.room();
-        blocking(move || Ok(room.files.list().map_err(SandboxError::Io)?.entries())).await
+        blocking(move || Ok(room.files.list().map_err(own_doing)?.entries())).await
     }
 
     async fn delete_file(

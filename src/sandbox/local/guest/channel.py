@@ -21,8 +21,10 @@ def clean(text):
 
 def jsonable(value, depth=0):
     """A JSON value for anything: NaN becomes text, depth and keys are bounded."""
-    if value is None or isinstance(value, (bool, int)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 64 else hex(value)  # what JSON readers know as whole
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     if isinstance(value, str):

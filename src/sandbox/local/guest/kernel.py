@@ -15,6 +15,7 @@ Nothing in this process is trusted after its first cell.
 """
 
 import bdb
+import builtins
 import io
 import os
 import signal
@@ -30,6 +31,8 @@ from interpreterd_guest.shell import Current, flush, send_error
 
 CONTROL_FD, LATE_FD = 950, 951  # out of the way of the low descriptors that programs expect
 NICENESS = 5  # the service goes first
+EXIT_BROKEN = 97
+NULL_DEVICE = os.makedev(1, 3)
 SHADOW = os.path.join(os.path.dirname(os.path.dirname(__file__)), "shadow")
 
 ENVIRON = {
@@ -156,6 +159,10 @@ class Streams:
                 same = False
             if not same:
                 os.dup2(saved, wanted)
+        if not usable(self.out):
+            self.out = self._layer(1, 32768)
+        if not usable(self.err):
+            self.err = self._layer(2, 8192)
         if sys.stdout is not self.out or sys.stderr is not self.err:
             sys.stdout = sys.__stdout__ = self.out
             sys.stderr = sys.__stderr__ = self.err
@@ -173,7 +180,7 @@ class Streams:
 
     def give(self, text):
         """Standard input for one cell: the text, then its end; without text it ends at once."""
-        if text is None and not self.given:
+        if text is None and not self.given and self._reads_nothing():
             return
         if text is None:
             source = os.open("/dev/null", os.O_RDONLY)
@@ -182,16 +189,32 @@ class Streams:
             with open(source, "wb", closefd=False) as file:
                 file.write(text.encode("utf-8", "surrogatepass"))
             os.lseek(source, 0, os.SEEK_SET)
-        os.dup2(source, 0)
-        os.close(source)
+        if source != 0:  # the lowest free one, when a cell has closed it
+            os.dup2(source, 0)
+            os.close(source)
+        os.set_inheritable(0, True)
         self.given = text is not None
         self._install_stdin()
 
-    @staticmethod
-    def _install_stdin():
-        sys.stdin = sys.__stdin__ = io.TextIOWrapper(
-            io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
-        )
+    def _reads_nothing(self):
+        """Whether descriptor 0 and sys.stdin are as they were left."""
+        try:
+            is_null = os.fstat(0).st_rdev == NULL_DEVICE
+        except OSError:
+            return False
+        return is_null and sys.stdin is self.input and usable(self.input)
+
+    def _install_stdin(self):
+        raw = io.BufferedReader(io.FileIO(0, "r", closefd=False))
+        self.input = sys.stdin = sys.__stdin__ = io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
+
+
+def usable(stream):
+    """False for a stream that was closed or has lost its buffer."""
+    try:
+        return not stream.closed
+    except ValueError:
+        return False
 
 
 def waits_for_work(thread):
@@ -272,7 +295,7 @@ class Kernel:
 
     def exec(self, frame):
         Current.cell_id = frame["id"]
-        Current.errors, Current.display_failed = 0, False
+        Current.errors, Current.display_failed, Current.began = 0, False, False
         status, more = "error", {"exit_code": 1}
         undo = {}
         try:
@@ -281,15 +304,15 @@ class Kernel:
                 signal.signal(signal.SIGINT, self.on_interrupt)
                 self.streams.give(frame.get("stdin"))
                 self.streams.part_threads()
-                self.running = True
+                self.running = Current.began = True
                 status, more = self.run(frame)
             finally:
                 self.running = False
         except KeyboardInterrupt as error:
             status, more = "interrupted", {"exit_code": 130}
             self.report(error)
-        except BaseException as error:  # the shell itself failed on what user code did to it
-            self.report(error)
+        except BaseException as error:
+            self.fail(error, frame)
         if os.getpid() != self.pid:
             os._exit(0)  # a child of os.fork() that ran off the end of the cell
         set_environ(undo)
@@ -297,6 +320,15 @@ class Kernel:
         self.streams.restore()
         self.channel.send({"t": "done", "id": Current.cell_id, "status": status, **more})
         Current.cell_id = None
+
+    def fail(self, error, frame):
+        """Something of ours failed: a shell that did so on what user code did to it can run no cell again."""
+        is_lasting = Current.began and frame.get("lang") != "sh"
+        try:
+            self.report(error)
+        finally:
+            if is_lasting:
+                os._exit(EXIT_BROKEN if os.getpid() == self.pid else 0)
 
     def report(self, error):
         if os.getpid() == self.pid:
@@ -318,6 +350,8 @@ def run_python(shell, code):
     shell.history_manager.outputs.clear()
     shell.history_manager.exceptions.clear()
     error = result.error_before_exec or result.error_in_exec
+    if error is not None and not still_works():
+        raise RuntimeError("Python itself no longer works here") from error
     if error is None and Current.display_failed:
         return "error", {"n": number, "exit_code": 1}
     if error is None:
@@ -331,6 +365,14 @@ def run_python(shell, code):
     if isinstance(error, SystemExit):
         return system_exit(error, number)
     return "error", {"n": number, "exit_code": 1}
+
+
+def still_works():
+    """False when a cell has broken what every cell needs: then only a new interpreter helps."""
+    try:
+        return eval(compile("1 + 1", "<check>", "eval")) == 2 and sys.modules.get("builtins") is builtins
+    except BaseException:  # such as what an audit hook raises
+        return False
 
 
 def system_exit(error, number):

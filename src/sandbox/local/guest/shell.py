@@ -27,6 +27,7 @@ class Current:
 
     channel = None
     cell_id = None
+    began = False  # its code was handed to the shell
     errors = 0  # how many have been told of this cell
     traceback = ""  # of the last one
     display_failed = False  # its value could not be shown: an error that IPython does not report
@@ -102,6 +103,14 @@ def make_shell():
 
         def showtraceback(self, exc_tuple=None, *args, **kwargs):
             kind, value, frames = exc_tuple if exc_tuple is not None else sys.exc_info()
+            told = Current.errors
+            try:
+                self._show(kind, value, frames, *args, **kwargs)
+            finally:
+                if Current.errors == told and not isinstance(value, KeyboardInterrupt):
+                    send_error(kind, value, [f"{name_of(kind)}: its traceback cannot be shown"])
+
+        def _show(self, kind, value, frames, *args, **kwargs):
             if kind is not None and issubclass(kind, SystemExit):
                 return self._showtraceback(kind, value, traceback.format_exception_only(value))
             frames = without_our_frames(frames)
@@ -204,12 +213,16 @@ def send_error(kind, value, lines):
     advice = advice_on(value)
     if advice:
         text, message = f"{text}\n{advice}", f"{message}\n{advice}"
-    name = getattr(kind, "__name__", str(kind))
-    frame = {"t": "error", "id": Current.cell_id, "ename": name, "evalue": message, "traceback": text}
+    frame = {"t": "error", "id": Current.cell_id, "ename": name_of(kind), "evalue": message, "traceback": text}
     line = line_in_cell(value)
     if line is not None:
         frame["line"] = line
     Current.channel.send(frame)
+
+
+def name_of(kind):
+    """The name of a class, whatever it says itself."""
+    return clean(type.__dict__["__name__"].__get__(kind)) if isinstance(kind, type) else "Exception"
 
 
 def advice_on(error):

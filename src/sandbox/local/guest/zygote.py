@@ -36,7 +36,6 @@ from interpreterd_guest import figures, fonts, jail, kernel, loops  # noqa: E402
 from interpreterd_guest import shell as ipython  # noqa: E402
 
 WARDEN_FD = 3
-EXIT_KERNEL_FAILED = 97
 MAX_MESSAGE = 1 << 18
 
 
@@ -167,7 +166,7 @@ class Zygote:
             try:
                 os.write(2, traceback.format_exc().encode())
             finally:
-                os._exit(EXIT_KERNEL_FAILED)
+                os._exit(kernel.EXIT_BROKEN)
 
     def reap(self):
         while True:
