@@ -23,7 +23,7 @@ pub struct LocalSettings {
     #[arg(long, env = "INTERPRETERD_LOCAL_CGROUPS", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub local_cgroups: bool,
     /// First of 65,535 users of the host that sessions are, when the service is started as root; 0: all are the service's user
-    #[arg(long, env = "INTERPRETERD_LOCAL_FIRST_USER", default_value_t = 1_900_000_000)]
+    #[arg(long, env = "INTERPRETERD_LOCAL_FIRST_USER", default_value_t = 1_900_000_000, value_parser = first_user)]
     pub local_first_user: u32,
     /// Memory of a session as a whole, its files included, in bytes
     #[arg(long, env = "INTERPRETERD_LOCAL_MEMORY_BYTES", default_value_t = 512 << 20, value_parser = clap::value_parser!(u64).range(64 << 20..))]
@@ -94,5 +94,15 @@ impl GuestSettings {
             .or_else(home)
             .unwrap_or_else(|| PathBuf::from("."))
             .join("interpreterd/guest")
+    }
+}
+
+/// Room above it for the ranges of other services on the host.
+const LAST_FIRST_USER: u32 = 4_000_000_000;
+
+fn first_user(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(first @ (0 | 1000..=LAST_FIRST_USER)) => Ok(first),
+        _ => Err(format!("0, or a number from 1000 to {LAST_FIRST_USER}, is needed")),
     }
 }

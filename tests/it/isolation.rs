@@ -133,7 +133,10 @@ async fn everything_that_a_session_started_dies_with_it() {
     let session = caller.session().await;
     let code = "import subprocess\nfor i in range(3):\n    subprocess.Popen(['setsid', 'sleep', '31337'])\nsubprocess.run('nohup sleep 31337 >/dev/null 2>&1 &', shell=True)";
     assert_eq!(session.exec(code).await["status"], "success");
-    assert_eq!(sleepers(), 4);
+    let started = std::time::Instant::now();
+    while sleepers() < 4 {
+        assert!(started.elapsed() < std::time::Duration::from_secs(10), "{}", sleepers());
+    }
     assert_eq!(session.delete().await, 204);
     assert_eq!(sleepers(), 0);
 }
@@ -234,7 +237,9 @@ async fn each_session_is_a_user_of_its_own_on_the_host_where_root_started_the_se
     let sessions = [caller.session().await, caller.session().await];
     let more: Vec<_> = users_below(&server).difference(&before).copied().collect();
     if own_users == true {
-        assert_eq!(more, [1_900_000_000, 1_900_000_001], "besides those of warden and zygote");
+        // each service on a host has a range of its own
+        let places: Vec<_> = more.iter().map(|user| (user - 1_900_000_000) % 65_536).collect();
+        assert_eq!(places, [0, 1], "besides those of warden and zygote: {more:?}");
     } else {
         assert_eq!(more, [0_u32; 0]);
     }

@@ -12,6 +12,8 @@ use crate::sandbox::SandboxError;
 const RESERVED_BYTES: u64 = 8 << 30;
 /// Timers are counted with them.
 const QUEUED_SIGNALS: u64 = 1024;
+/// 0 would still let a core go to a program of the host; at 1 the kernel makes none.
+const NO_CORE: u64 = 1;
 const LARGEST_STACK: u64 = 64 << 20;
 
 /// The most that a session may have: the configuration's word.
@@ -76,7 +78,7 @@ pub(super) fn spawn_request(limits: &Limits, counted: bool) -> SpawnRequest {
     let unlimited = u64::MAX >> 1;
     let memory_bytes = limits.memory_bytes.unwrap_or(unlimited);
     let rlimits = [
-        ("core", 0),
+        ("core", NO_CORE),
         ("nofile", limits.open_files.unwrap_or(unlimited)),
         ("nproc", limits.processes.unwrap_or(unlimited)),
         ("memlock", 1 << 20),

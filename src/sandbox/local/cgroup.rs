@@ -6,8 +6,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
-
 use super::hierarchy::{Hierarchy, Version};
 use crate::config::User;
 
@@ -18,7 +16,7 @@ const LEAF: &str = "service";
 const PERIOD_MICROSECONDS: u64 = 100_000;
 
 /// What a cgroup limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Controller {
     Memory,
     Pids,

@@ -56,6 +56,9 @@ pub enum LocalError {
     /// A session's cgroup cannot be made.
     #[error("a session's cgroup cannot be made; --local-cgroups=false does without")]
     Cgroup(#[source] io::Error),
+    /// The processes of a dead room do not end.
+    #[error("the processes of a dead sandbox do not end")]
+    NotGone,
     /// A session's folder cannot be made.
     #[error("the folder for sessions cannot be prepared")]
     Folder(#[source] io::Error),
@@ -64,7 +67,7 @@ pub enum LocalError {
 impl LocalError {
     /// True when it is this host that does not allow a level: another one may work.
     pub(super) fn is_of_the_host(&self) -> bool {
-        matches!(self, Self::Host { .. } | Self::OldLandlock(_))
+        matches!(self, Self::Host { .. } | Self::OldLandlock(_) | Self::KernelSilent)
     }
 }
 

@@ -91,6 +91,12 @@ impl Files {
         found.f_blocks.saturating_sub(found.f_bfree) * found.f_bsize as u64
     }
 
+    /// What the file system that the folder is on has left.
+    pub(super) fn free_bytes(&self) -> u64 {
+        rustix::fs::fstatfs(self.place())
+            .map_or(0, |found| found.f_bavail.saturating_mul(found.f_bsize as u64))
+    }
+
     /// Opens a regular file for reading.
     pub(super) fn read(&self, path: &FilePath) -> Result<(FileEntry, File), SandboxError> {
         // non-blocking: a FIFO of this name must not hold the service up

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -13,6 +15,8 @@ use super::numbers::SlotNumber;
 use super::room::INTERRUPT;
 use super::{keeper, sys};
 use crate::domain::limits::Limits;
+
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// What others than the running cell need of a room.
 pub(super) struct Room {
@@ -27,6 +31,8 @@ pub(super) struct Room {
     /// The numbers of its first processes on the host.
     pub(super) first: [i32; 2],
     exceeded: OnceLock<Exceeded>,
+    /// Whether the last look at its open files saw all of them.
+    seen_whole: AtomicBool,
 }
 
 /// A limit of a session as a whole that was passed.
@@ -60,7 +66,17 @@ impl Room {
         let Parts { pidfd, kernel, socket, files, limits, folder, held } = parts;
         rustix::io::ioctl_fionbio(&socket, true)?;
         let first = [number(pidfd.as_fd())?, number(kernel.as_fd())?];
-        Ok(Self { pidfd, socket, files, limits, folder, held, first, exceeded: OnceLock::new() })
+        Ok(Self {
+            pidfd,
+            socket,
+            files,
+            limits,
+            folder,
+            held,
+            first,
+            exceeded: OnceLock::new(),
+            seen_whole: AtomicBool::new(true),
+        })
     }
 
     /// Ends every process of the room.
@@ -78,11 +94,14 @@ impl Room {
         self.kill();
     }
 
-    /// Waits until every process of the room is gone.
-    pub(super) async fn gone(&self) {
-        let Ok(pidfd) = self.pidfd.try_clone() else { return };
-        let Ok(pidfd) = sys::watched(pidfd) else { return };
-        let _ = pidfd.readable().await;
+    /// Waits until every process of the room is gone; false when one does not end in time, as when
+    /// the host's kernel is busy with it.
+    pub(super) async fn gone(&self) -> bool {
+        let ended = async {
+            let pidfd = sys::watched(self.pidfd.try_clone()?)?;
+            pidfd.readable().await.map(drop)
+        };
+        matches!(tokio::time::timeout(END_LIMIT, ended).await, Ok(Ok(())))
     }
 
     pub(super) fn interrupt(&self) {
@@ -100,6 +119,11 @@ impl Room {
 
     pub(super) fn is_held_by_cgroup(&self, controller: Controller) -> bool {
         self.held.cgroup.as_ref().is_some_and(|cgroup| cgroup.holds(controller))
+    }
+
+    /// Notes whether a look saw all of its open files, and gives what the look before noted.
+    pub(super) fn was_seen_whole(&self, now: bool) -> bool {
+        self.seen_whole.swap(now, Ordering::SeqCst)
     }
 
     /// The limit that was passed since there were so many kills for want of memory.

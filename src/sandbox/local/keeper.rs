@@ -49,6 +49,7 @@ pub(super) fn tell_group(
 }
 
 fn prepare(request: &SpawnRequest, socket: &OwnedFd) -> Result<(), StepError> {
+    sys::block_signals(); // nothing but the session's end ends its keeper
     let missing = || StepError { step: "find the session's folder".into(), errno: libc::ENOENT };
     let folder = request.folder.as_ref().ok_or_else(missing)?;
     for place in PLACES {

@@ -118,7 +118,7 @@ impl Kernel {
         };
         if ended.is_err() {
             room.kill();
-            room.gone().await;
+            let _ = room.gone().await; // a successor waits for it again
         }
         self.drain(&mut running);
         let mut execution = Execution::of(cell);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
 use super::cgroup::{Cgroups, Controller};
@@ -18,6 +19,11 @@ const SUM: &str = "add";
 /// From this version on Landlock keeps signals and abstract sockets in.
 const SCOPING_ABI: u32 = 6;
 const TRIAL_LIMIT: Duration = Duration::from_secs(30);
+
+/// A path as Python writes a text.
+fn python(path: &Path) -> String {
+    serde_json::Value::from(path.to_string_lossy()).to_string()
+}
 
 /// The level that a setting names.
 pub(super) const fn of(setting: LocalLevel) -> IsolationLevel {
@@ -40,14 +46,14 @@ impl Trial {
     }
 
     /// The cell to run.
-    pub(super) fn cell(&self, session_id: SessionId) -> Cell {
+    pub(super) fn cell(&self, session_id: SessionId, data_dir: &Path) -> Cell {
         let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let port = address.map_or(0, |address| address.port());
         Cell {
             id: ExecutionId::new(),
             run_id: RunId::new(),
             session_id,
-            code: format!("{TRIAL}\nprobe({}, {port})\n", std::process::id()),
+            code: format!("{TRIAL}\nprobe({}, {port}, {})\n", std::process::id(), python(data_dir)),
             language: Language::Python,
             timeout: TRIAL_LIMIT,
             env: BTreeMap::new(),
@@ -163,7 +169,7 @@ mod tests {
     use super::*;
 
     fn execution(stdout: &str) -> Execution {
-        let cell = Trial { listener: None }.cell(SessionId::new());
+        let cell = Trial { listener: None }.cell(SessionId::new(), Path::new("/"));
         Execution { stdout: stdout.to_owned(), ..Execution::of(&cell) }
     }
 

@@ -6,6 +6,7 @@ mod collect;
 mod ending;
 mod error;
 mod files;
+mod folders;
 mod frames;
 mod guest;
 mod handle;
@@ -78,7 +79,9 @@ impl LocalProvider {
         };
         let sandbox = self.create(&spec).await?;
         let trial = Trial::new();
-        let execution = sandbox.execute(&trial.cell(spec.session_id), &OutputSink::discard()).await;
+        let execution = sandbox
+            .execute(&trial.cell(spec.session_id, &self.workshop.data_dir), &OutputSink::discard())
+            .await;
         sandbox.terminate().await;
         Trial::judge(self.workshop.level(), &execution?).map_err(not_ready)
     }
@@ -105,7 +108,7 @@ impl SandboxProvider for LocalProvider {
     }
 
     fn files_dir(&self, session: SessionId) -> String {
-        match self.workshop.folder(session) {
+        match self.workshop.folder(self.workshop.level(), session) {
             Ok(Some(folder)) => folder.join("files").to_string_lossy().into_owned(),
             Ok(None) | Err(_) => FILES_DIR.to_owned(),
         }

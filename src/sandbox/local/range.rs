@@ -1,15 +1,18 @@
 //! A range of the host's users for sessions, taken while the service is still root.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
-use rustix::process::DumpableBehavior;
+use rustix::fs::FlockOperation;
 use rustix::thread::UnshareFlags;
 
 use super::sys::{self, Fork};
 use crate::config::User;
 
+const LOCKS: &str = "/run/interpreterd-users";
+/// How many services on one host can have users of their own for sessions.
+const RANGES: u32 = 256;
 /// As many users as sessions can have at once, and more.
 pub(super) const USERS: u32 = 65_535;
 
@@ -18,14 +21,14 @@ pub(super) const USERS: u32 = 65_535;
 #[derive(Debug)]
 pub struct UserRange {
     pub(super) namespace: OwnedFd,
+    /// Held while these users are ours: another service on this host takes the next ones.
+    _lock: Option<File>,
 }
 
 impl UserRange {
     /// Takes [`USERS`] users of the host from `first` on. Needs root and a single thread.
     pub(super) fn take(user: User, first: u32) -> io::Result<Self> {
-        if first < 1000 || first.checked_add(USERS).is_none() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+        let (first, lock) = reserve(first)?;
         if fs::read_dir("/proc/self/task")?.count() != 1 {
             return Err(io::Error::other("there is more than one thread"));
         }
@@ -44,16 +47,29 @@ impl UserRange {
                 let range = made.read_exact(&mut [0]).and_then(|()| map(child, user, first));
                 drop(holding);
                 sys::wait_for(child);
-                Ok(Self { namespace: range? })
+                Ok(Self { namespace: range?, _lock: lock })
             }
         }
     }
 }
 
+/// The first range from here on that no other service has. Without a folder for locks, as in a
+/// container, it is this one.
+fn reserve(first: u32) -> io::Result<(u32, Option<File>)> {
+    for first in (0..RANGES).filter_map(|n| first.checked_add(n * (USERS + 1))) {
+        let Ok(file) = File::create(format!("{LOCKS}-{first}.lock")) else {
+            return Ok((first, None));
+        };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok((first, Some(file)));
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
 /// The namespace belongs to whoever makes it: the service's user.
 fn enter(user: User) -> io::Result<()> {
     sys::become_user(user.uid, user.gid)?;
-    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     sys::unshare(UnshareFlags::NEWUSER)
 }
 
@@ -63,5 +79,5 @@ fn map(child: i32, user: User, first: u32) -> io::Result<OwnedFd> {
     for (name, own) in [("uid_map", user.uid), ("gid_map", user.gid)] {
         fs::write(format!("{process}/{name}"), format!("0 {own} 1\n1 {first} {USERS}"))?;
     }
-    Ok(fs::File::open(format!("{process}/ns/user"))?.into())
+    Ok(File::open(format!("{process}/ns/user"))?.into())
 }

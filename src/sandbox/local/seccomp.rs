@@ -20,6 +20,10 @@ pub(super) struct Filters {
 
 /// user, pid, net, ipc, uts, cgroup, mount and time namespaces, and children of the own parent.
 const CLONE_REFUSED: u64 = 0x7e02_0080 | libc::CLONE_PARENT as u64;
+/// The same number everywhere, as all newer ones.
+const SYS_FCHMODAT2: i64 = 452;
+/// After the last call that this list has thought about.
+const NEWER_CALLS: std::ops::Range<i64> = 450..512;
 const SO_PEERPIDFD: i32 = 77;
 const TIOCLINUX: u64 = 0x541c;
 /// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
@@ -38,7 +42,10 @@ pub(super) fn build(level: IsolationLevel) -> Result<Filters, BackendError> {
     let mut allowed: BTreeMap<i64, Vec<SeccompRule>> =
         allow_list().into_iter().map(|call| (call, Vec::new())).collect();
     allowed.insert(libc::SYS_setns, Vec::new());
+    allowed.insert(SYS_FCHMODAT2, Vec::new());
     allowed.extend(by_argument()?);
+    // libc falls back from calls that it takes for newer than the kernel
+    let newer: Vec<i64> = NEWER_CALLS.filter(|call| !allowed.contains_key(call)).collect();
     let allow = SeccompFilter::new(allowed, errno(libc::EPERM), SeccompAction::Allow, arch)?;
     // Of equal actions the program installed last decides the errno: libc falls back on ENOSYS.
     let mut unknown = denied(&calls![
@@ -57,23 +64,63 @@ pub(super) fn build(level: IsolationLevel) -> Result<Filters, BackendError> {
         SYS_epoll_create1,
         SYS_inotify_init1
     ]);
+    unknown.extend(denied(&newer));
     #[cfg(target_arch = "x86_64")]
     unknown.extend(denied(&calls![SYS_epoll_create, SYS_inotify_init]));
     let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
     let mut leave = last_denied()?;
+    let mut session = Vec::new();
     if level == IsolationLevel::Restricted {
-        leave.extend(denied_among_others()?);
+        for (call, rules) in denied_among_others()? {
+            // a rule without conditions must not be weakened by one that has some
+            match leave.get_mut(&call) {
+                Some(other) if !other.is_empty() && !rules.is_empty() => other.extend(rules),
+                _ => drop(leave.insert(call, rules)),
+            }
+        }
+        let pretended = SeccompFilter::new(pretended(), SeccompAction::Allow, errno(0), arch)?;
+        session.push(bytes(pretended)?);
     }
     let leave = SeccompFilter::new(leave, SeccompAction::Allow, errno(libc::EPERM), arch)?;
-    Ok(Filters { zygote: vec![bytes(allow)?, bytes(unknown)?], session: vec![bytes(leave)?] })
+    session.push(bytes(leave)?);
+    Ok(Filters { zygote: vec![bytes(allow)?, bytes(unknown)?], session })
+}
+
+/// What does nothing and says that it did, to a session whose files are on the host: Landlock does not
+/// rule over owners, modes, times and attributes, and others' files are of the same user.
+fn pretended() -> BTreeMap<i64, Vec<SeccompRule>> {
+    let mut calls = denied(&calls![
+        SYS_fchmod,
+        SYS_fchmodat,
+        SYS_fchown,
+        SYS_fchownat,
+        SYS_utimensat,
+        SYS_setxattr,
+        SYS_lsetxattr,
+        SYS_fsetxattr,
+        SYS_removexattr,
+        SYS_lremovexattr,
+        SYS_fremovexattr
+    ]);
+    calls.insert(SYS_FCHMODAT2, Vec::new());
+    #[cfg(target_arch = "x86_64")]
+    calls.extend(denied(&calls![
+        SYS_chmod,
+        SYS_chown,
+        SYS_lchown,
+        SYS_utime,
+        SYS_utimes,
+        SYS_futimesat
+    ]));
+    calls
 }
 
 /// What the zygote and its forks need until they are in their room: other namespaces, filters (whose
 /// programs the host's kernel has limited room for), and what reaches the room's init, which is the
 /// same user.
 fn last_denied() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
-    use SeccompCmpArgLen::Dword;
-    use SeccompCmpOp::Eq;
+    use SeccompCmpArgLen::{Dword, Qword};
+    use SeccompCmpOp::{Eq, Ne};
     let is = |argument, value: u64| SeccompCondition::new(argument, Dword, Eq, value);
     let mut rules = denied(&calls![SYS_setns, SYS_seccomp]);
     let filter = SeccompRule::new(vec![is(0, libc::PR_SET_SECCOMP as u64)?])?;
@@ -81,6 +128,12 @@ fn last_denied() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     for call in calls![SYS_prlimit64, SYS_sched_setaffinity] {
         rules.insert(call, vec![SeccompRule::new(vec![is(0, 1)?])?]);
     }
+    // at its value there are no cores; at 0 there would be, for a program of the host
+    let core = u64::from(libc::RLIMIT_CORE);
+    let set = SeccompCondition::new(2, Qword, Ne, 0)?;
+    let set_core = SeccompRule::new(vec![is(1, core)?, set])?;
+    rules.entry(libc::SYS_prlimit64).or_default().push(set_core);
+    rules.insert(libc::SYS_setrlimit, vec![SeccompRule::new(vec![is(0, core)?])?]);
     let init = SeccompRule::new(vec![is(0, libc::PRIO_PROCESS as u64)?, is(1, 1)?])?;
     let all = SeccompRule::new(vec![is(0, libc::PRIO_USER as u64)?])?;
     rules.insert(libc::SYS_setpriority, vec![init, all]);
@@ -91,7 +144,7 @@ fn last_denied() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
 /// leaving its process group, every way to a socket, and what reaches other processes of its user.
 fn denied_among_others() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     use SeccompCmpArgLen::Dword;
-    use SeccompCmpOp::{MaskedEq, Ne};
+    use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let condition = SeccompCondition::new;
     let one = |c: SeccompCondition| SeccompRule::new(vec![c]);
     let mut rules = denied(&calls![
@@ -122,6 +175,27 @@ fn denied_among_others() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError
     // a datagram can be sent to any address without connect()
     let kind = |kind: i32| one(condition(1, Dword, MaskedEq(0xf), kind as u64)?);
     rules.insert(libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?]);
+    // a file that runs as the service's user, on the host's disk
+    let by_mode = |argument| {
+        let bit = |bit: u64| one(condition(argument, Dword, MaskedEq(bit), bit)?);
+        Ok::<_, BackendError>(vec![bit(0o4000)?, bit(0o2000)?])
+    };
+    rules.insert(libc::SYS_openat, by_mode(3)?);
+    rules.insert(libc::SYS_mknodat, by_mode(2)?);
+    rules.insert(libc::SYS_mkdirat, by_mode(2)?);
+    #[cfg(target_arch = "x86_64")]
+    for (call, argument) in
+        [(libc::SYS_open, 2), (libc::SYS_creat, 1), (libc::SYS_mknod, 1), (libc::SYS_mkdir, 1)]
+    {
+        rules.insert(call, by_mode(argument)?);
+    }
+    rules.insert(libc::SYS_openat2, Vec::new()); // its mode is where no filter can look
+    let other_than_open = |value: u64| {
+        let dumpable = condition(0, Dword, Eq, libc::PR_SET_DUMPABLE as u64)?;
+        SeccompRule::new(vec![dumpable, condition(1, Dword, Ne, value)?])
+    };
+    // the service sees what open files without a name take
+    rules.insert(libc::SYS_prctl, vec![other_than_open(1)?]);
     Ok(rules)
 }
 
@@ -280,7 +354,7 @@ mod tests {
             .chain(&filters.session)
             .map(|program| program.len() / 8)
             .collect();
-        assert_eq!(lengths.len(), 3);
+        assert_eq!(lengths.len(), 4);
         assert!(lengths.iter().all(|length| (1..4096).contains(length)), "{lengths:?}");
     }
 

@@ -10,13 +10,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::sync::{Mutex, Notify};
-use tokio::task::spawn_blocking;
+use tokio::task::{block_in_place, spawn_blocking};
 
 use super::error::LocalError;
 use super::files::{Listing, Upload, own_doing};
+use super::folders;
 use super::handle::Room;
 use super::kernel::Kernel;
-use super::workshop::{Tenant, Workshop, remove_folder};
+use super::workshop::{Tenant, Workshop};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
@@ -80,7 +81,9 @@ impl LocalSandbox {
     async fn replace_room(&self) -> Result<(Kernel, bool), LocalError> {
         let old = self.room();
         old.kill();
-        old.gone().await;
+        if !old.gone().await {
+            return Err(LocalError::NotGone);
+        }
         let tenant = Tenant { session_id: self.id, limits: &self.limits, env: &self.env };
         let (room, kernel) = self.workshop.make_room(&tenant).await?;
         let _moving = self.moving.write().await;
@@ -94,9 +97,24 @@ impl LocalSandbox {
         *self.listing() = listing;
         *self.room.lock().expect("no panic while the room is held") = Arc::clone(&room);
         if self.is_terminated() {
-            room.kill();
+            self.end(&room).await;
         }
         Ok((kernel, whole))
+    }
+
+    /// Ends a room for good, its folder on the host with it.
+    async fn end(&self, room: &Room) {
+        room.kill();
+        if !room.gone().await {
+            tracing::error!(session.id = %self.id, "a session's processes do not end");
+            return;
+        }
+        if let Some(folder) = room.folder().map(ToOwned::to_owned) {
+            let removed = spawn_blocking(move || folders::remove(&folder)).await;
+            if let Ok(Err(error)) = removed {
+                tracing::warn!(%error, session.id = %self.id, "a session's folder was not removed");
+            }
+        }
     }
 
     fn listing(&self) -> std::sync::MutexGuard<'_, Listing> {
@@ -218,19 +236,21 @@ impl Sandbox for LocalSandbox {
     ) -> Result<FileEntry, SandboxError> {
         let room = self.room();
         let mut upload = room.files.upload()?;
-        let (mut written, mut admitted) = (0, 0);
+        let (mut length, mut admitted) = (0, 0);
         while let Some(piece) = content.next().await {
             let piece = piece.map_err(SandboxError::ContentCut)?;
-            written += piece.len() as u64;
-            if written > max_bytes {
+            length += piece.len() as u64;
+            if length > max_bytes {
                 return Err(SandboxError::FileTooLarge(max_bytes));
             }
-            if written >= admitted {
-                admitted = written + ADMITTED_BYTES;
-                self.workshop.admit(ADMITTED_BYTES)?;
+            if length >= admitted {
+                admitted = length + ADMITTED_BYTES;
+                self.workshop.admit(&room, ADMITTED_BYTES)?;
             }
-            // a page of tmpfs at a time: memory, never a disk that could hold this thread up
-            upload.file.write_all(&piece).map_err(own_doing)?;
+            let mut write = || upload.file.write_all(&piece);
+            // a page of tmpfs at a time is memory; a disk could hold this thread up
+            let written = if room.folder().is_some() { block_in_place(write) } else { write() };
+            written.map_err(own_doing)?;
         }
         self.publish(upload, path, room, condition.clone()).await
     }
@@ -292,15 +312,7 @@ impl Sandbox for LocalSandbox {
 
     async fn terminate(&self) {
         self.terminated.store(true, Ordering::SeqCst);
-        let room = self.room();
-        room.kill();
-        room.gone().await;
-        if let Some(folder) = room.folder().map(ToOwned::to_owned) {
-            let removed = spawn_blocking(move || remove_folder(&folder)).await;
-            if let Ok(Err(error)) = removed {
-                tracing::warn!(%error, session.id = %self.id, "a session's folder was not removed");
-            }
-        }
+        self.end(&self.room()).await;
     }
 }
 

@@ -98,14 +98,10 @@ pub(super) fn wait_for(pid: i32) -> i32 {
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) }
 }
 
-/// Takes the ends of children off the process table; says how many.
-pub(super) fn reap_children() -> usize {
-    let mut reaped = 0;
+/// Takes the ends of children off the process table.
+pub(super) fn reap_children() {
     // SAFETY: a null status pointer is allowed.
-    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {
-        reaped += 1;
-    }
-    reaped
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }
 
 /// Adds and takes mount attributes, https://man7.org/linux/man-pages/man2/mount_setattr.2.html
@@ -179,13 +175,19 @@ pub(super) fn place_at(fd: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
     }
 }
 
-/// Blocks every signal and gives a descriptor that becomes readable when a child has ended.
-pub(super) fn child_signal_fd() -> io::Result<OwnedFd> {
+/// Blocks every signal that can be blocked.
+pub(super) fn block_signals() {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset initialises the set it is given.
     unsafe { libc::sigfillset(set.as_mut_ptr()) };
     // SAFETY: the set is initialised; the old mask is not asked for.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut()) };
+}
+
+/// Blocks every signal and gives a descriptor that becomes readable when a child has ended.
+pub(super) fn child_signal_fd() -> io::Result<OwnedFd> {
+    block_signals();
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set it is given.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     // SAFETY: the set is initialised.

@@ -1,7 +1,7 @@
 //! Who the service is on the host: never root once it serves.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::cgroup::Cgroups;
@@ -12,7 +12,16 @@ use crate::config::{Settings, User};
 /// Why root could not be given up.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// The folder cannot be made or handed over.
+    /// The folder cannot be made.
+    #[error("cannot make the data folder {}", folder.display())]
+    Make {
+        /// The data folder.
+        folder: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The folder cannot be handed over.
     #[error("cannot hand the folder {} to user {uid}", folder.display())]
     HandOver {
         /// The data folder.
@@ -56,6 +65,9 @@ pub fn give_up_root(settings: &Settings) -> Result<Taken, UserError> {
     let (user, data_dir) = (settings.server.user, &settings.server.data_dir);
     let wanted = settings.local.local_cgroups;
     let cgroups = if wanted { Cgroups::prepare(user) } else { Cgroups::default() };
+    // what callers run and upload is nobody else's to read
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    made.map_err(|source| UserError::Make { folder: data_dir.clone(), source })?;
     let mut users = None;
     if rustix::process::geteuid().is_root() {
         let User { uid, .. } = user;
@@ -93,7 +105,6 @@ fn take_users(user: User, first: u32) -> Option<UserRange> {
 /// Makes the folder the user's, if it is new or empty. One that has something in it must be the
 /// user's already: root changes no owner below a folder that others can change.
 fn hand_over(user: User, folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
     let opened = std::fs::File::open(folder)?;
     if opened.metadata()?.uid() == user.uid {
         return Ok(());

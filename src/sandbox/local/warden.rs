@@ -66,6 +66,8 @@ fn take_socket() -> io::Result<OwnedFd> {
 
 fn start(service: &OwnedFd) -> Result<Warden<'_>, StepError> {
     let (plan, users) = receive_plan(service)?;
+    // what stands in a room's root is read by the session's user, whatever mask the service got
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let template = match plan.level {
         IsolationLevel::Namespaced => {
             enter_namespaces(users.as_ref())?;

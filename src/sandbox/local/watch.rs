@@ -1,20 +1,21 @@
 //! Looks at sessions whose limits nothing else holds as a whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::cgroup::Controller;
+use super::folders::Used;
 use super::handle::{Exceeded, Room};
 
 const EVERY: Duration = Duration::from_millis(200);
-/// Folders are looked through at every so many looks.
-const FOLDERS_EVERY: u32 = 5;
+const FOLDERS_EVERY: Duration = Duration::from_secs(1);
+/// How often a watch without rooms sees whether it is still wanted.
+const IDLE: Duration = Duration::from_secs(10);
 /// What the warm Python may take besides: a process meets its own limit first and can go on.
 const WARM_BYTES: u64 = 128 << 20;
 /// The longest way from a process to the first one of its room.
@@ -34,6 +35,8 @@ pub(super) struct Processes(HashMap<i32, Process>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
+    /// It has ended and waits for its parent: its files are closed and cannot be looked at.
+    ended: bool,
     parent: i32,
     group: i32,
     threads: u64,
@@ -44,14 +47,15 @@ impl Watch {
     /// A watch that looks for as long as somebody holds it.
     pub(super) fn start() -> Arc<Self> {
         let watch = Arc::new(Self::default());
-        tokio::spawn(keep_looking(Arc::downgrade(&watch)));
+        tokio::spawn(keep_looking(Arc::downgrade(&watch), EVERY, look_at_processes));
+        tokio::spawn(keep_looking(Arc::downgrade(&watch), FOLDERS_EVERY, look_at_folders));
         watch
     }
 
     /// Looks at this room too, until it is dropped.
     pub(super) fn add(&self, room: &Arc<Room>) {
         self.list().push(Arc::downgrade(room));
-        self.more.notify_one();
+        self.more.notify_waiters();
     }
 
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Room>>> {
@@ -65,68 +69,56 @@ impl Watch {
     }
 }
 
-async fn keep_looking(watch: Weak<Watch>) {
-    for round in 0_u32.. {
+async fn keep_looking(watch: Weak<Watch>, every: Duration, look: fn(&[Arc<Room>])) {
+    loop {
         let Some(held) = watch.upgrade() else { return };
         let rooms = held.living();
         if rooms.is_empty() {
-            let waited = tokio::time::timeout(EVERY * 50, held.more.notified());
-            let _ = waited.await; // the watch itself may have been let go
+            let _ = tokio::time::timeout(IDLE, held.more.notified()).await;
             continue;
         }
         drop(held);
-        let folders = round.is_multiple_of(FOLDERS_EVERY);
-        let _ = tokio::task::spawn_blocking(move || look(&rooms, folders)).await;
-        tokio::time::sleep(EVERY).await;
+        let _ = tokio::task::spawn_blocking(move || look(&rooms)).await;
+        tokio::time::sleep(every).await;
     }
 }
 
-fn look(rooms: &[Arc<Room>], folders: bool) {
+fn look_at_processes(rooms: &[Arc<Room>]) {
     let processes = Processes::now();
     for room in rooms {
-        let found = processes.exceeded_by(room);
-        let found = found.or_else(|| if folders { disk_exceeded_by(room) } else { None });
-        if let Some(exceeded) = found {
+        if let Some(exceeded) = processes.exceeded_by(room) {
             room.kill_for(exceeded);
         }
     }
 }
 
-fn disk_exceeded_by(room: &Room) -> Option<Exceeded> {
+/// Apart from the other look, which must not wait for it.
+fn look_at_folders(rooms: &[Arc<Room>]) {
+    let processes = Processes::now();
+    for room in rooms {
+        if let Some(exceeded) = disk_exceeded_by(room, &processes) {
+            room.kill_for(exceeded);
+        }
+    }
+}
+
+/// Everything that its folder and open files without a name take.
+fn disk_exceeded_by(room: &Room, processes: &Processes) -> Option<Exceeded> {
     let (folder, limits) = (room.folder()?, &room.limits);
     let most = limits.inodes.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
     let mut used = Used::default();
     let whole = used.add(folder, most);
-    let full = !whole || limits.disk_bytes.is_some_and(|most| used.bytes > most);
-    full.then_some(Exceeded::Disk)
-}
-
-/// What a folder takes on its file system.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Used {
-    entries: u64,
-    bytes: u64,
-}
-
-impl Used {
-    /// Follows no links. False once there are more entries than the most.
-    fn add(&mut self, folder: &Path, most: u64) -> bool {
-        let mut open = vec![folder.to_owned()];
-        while let Some(folder) = open.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                let Ok(metadata) = entry.metadata() else { continue };
-                self.entries += 1;
-                self.bytes += metadata.blocks() * 512;
-                if self.entries > most {
-                    return false;
-                }
-                if metadata.is_dir() {
-                    open.push(entry.path());
-                }
-            }
-        }
-        true
+    let unnamed = processes.unnamed_bytes(room);
+    // a process that is ending cannot be looked into either, but is gone at the next look
+    if unnamed.is_none() && !room.was_seen_whole(false) {
+        return Some(Exceeded::Disk);
     }
+    if unnamed.is_some() {
+        room.was_seen_whole(true);
+    }
+    let bytes = used.bytes.saturating_add(unnamed.unwrap_or_default());
+    let full = !whole || limits.disk_bytes.is_some_and(|most| bytes > most);
+    full.then_some(Exceeded::Disk)
 }
 
 impl Processes {
@@ -146,6 +138,28 @@ impl Processes {
             fs::metadata(format!("/proc/{pid}")).is_ok_and(|metadata| metadata.uid() == user)
         };
         self.0.iter().filter(|(pid, _)| is_theirs(pid)).map(|(_, process)| process.threads).sum()
+    }
+
+    /// What open files take that have no name any more; None when that cannot be seen.
+    fn unnamed_bytes(&self, room: &Room) -> Option<u64> {
+        let mut seen = HashSet::new();
+        let mut bytes = 0;
+        let members = self.0.iter().filter(|(pid, it)| self.is_of(**pid, it, room.first));
+        // the first one is the room's keeper, which is ours
+        for (pid, _) in members.filter(|(pid, it)| !it.ended && **pid != room.first[0]) {
+            let open = match fs::read_dir(format!("/proc/{pid}/fd")) {
+                Ok(open) => open,
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return None,
+                Err(_) => continue, // it has ended
+            };
+            for file in open.flatten().filter_map(|file| fs::metadata(file.path()).ok()) {
+                let is_unnamed = file.is_file() && file.nlink() == 0;
+                if is_unnamed && seen.insert((file.dev(), file.ino())) {
+                    bytes += file.blocks() * 512;
+                }
+            }
+        }
+        Some(bytes)
     }
 
     fn exceeded_by(&self, room: &Room) -> Option<Exceeded> {
@@ -193,6 +207,7 @@ fn process(stat: &str) -> Option<Process> {
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field)?.parse::<i64>().ok();
     Some(Process {
+        ended: matches!(fields.first(), Some(&"Z" | &"X")),
         parent: number(1)? as i32,
         group: number(2)? as i32,
         threads: number(17)? as u64,
@@ -215,7 +230,7 @@ mod tests {
         "77 (a) b (c) S 5 70 70 0 -1 4194560 1 0 0 0 0 0 0 0 25 5 3 0 9 1000 42 184 1";
 
     fn of(parent: i32, group: i32) -> Process {
-        Process { parent, group, threads: 1, resident_bytes: 0 }
+        Process { ended: false, parent, group, threads: 1, resident_bytes: 0 }
     }
 
     #[test]
@@ -223,7 +238,7 @@ mod tests {
         let resident_bytes = 42 * rustix::param::page_size() as u64;
         assert_eq!(
             process(STAT),
-            Some(Process { parent: 5, group: 70, threads: 3, resident_bytes })
+            Some(Process { ended: false, parent: 5, group: 70, threads: 3, resident_bytes })
         );
         assert_eq!(process("77 (x"), None);
     }
@@ -254,17 +269,5 @@ mod tests {
     fn a_circle_of_parents_ends() {
         let processes = Processes([(1, of(2, 1)), (2, of(1, 2))].into());
         assert!(!processes.is_of(1, &processes.0[&1], [10, 20]));
-    }
-
-    #[test]
-    fn a_folder_counts_with_all_below_and_no_link_is_followed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::create_dir(folder.path().join("sub")).expect("made");
-        fs::write(folder.path().join("sub/file"), vec![1; 8192]).expect("written");
-        std::os::unix::fs::symlink("/usr", folder.path().join("link")).expect("made");
-        let mut used = Used::default();
-        assert!(used.add(folder.path(), 3));
-        assert!(used.entries == 3 && used.bytes >= 8192, "{used:?}");
-        assert!(!Used::default().add(folder.path(), 2));
     }
 }

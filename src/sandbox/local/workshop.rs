@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Mutex;
@@ -12,6 +13,7 @@ use tokio::sync::Mutex;
 use super::bounds;
 use super::cgroup::{Cgroup, Cgroups, Controller};
 use super::error::LocalError;
+use super::folders::{self, ZYGOTE};
 use super::guest::{self, Guest};
 use super::handle::{Held, Room};
 use super::kernel::{self, Kernel};
@@ -39,6 +41,7 @@ const BURST: u64 = 8;
 pub(super) struct Workshop {
     settings: LocalSettings,
     guest_dir: PathBuf,
+    pub(super) data_dir: PathBuf,
     /// Where sessions without a root of their own have their folders.
     rooms_dir: PathBuf,
     /// The levels that may be used, the best first.
@@ -49,6 +52,9 @@ pub(super) struct Workshop {
     slots: Arc<SlotNumbers>,
     watch: OnceLock<Arc<Watch>>,
     zygote: Mutex<Option<Arc<Zygote>>>,
+    /// Folders that an earlier start of the service left are removed once: a warden that is started
+    /// anew finds those of sessions that live on.
+    cleared: AtomicBool,
     /// The level that worked first stays: a session is never weaker than what was told.
     level: OnceLock<IsolationLevel>,
 }
@@ -66,6 +72,8 @@ impl Workshop {
         Self {
             settings: settings.local.clone(),
             guest_dir: settings.guest.folder(),
+            data_dir: std::path::absolute(&settings.server.data_dir)
+                .unwrap_or_else(|_| settings.server.data_dir.clone()),
             rooms_dir: settings.server.data_dir.join("rooms"),
             levels: settings.local.local_levels.iter().copied().map(level::of).collect(),
             most: bounds::most(&settings.local, settings.limits.output_bytes),
@@ -74,6 +82,7 @@ impl Workshop {
             slots: Arc::default(),
             watch: OnceLock::new(),
             zygote: Mutex::new(None),
+            cleared: AtomicBool::new(false),
             level: OnceLock::new(),
         }
     }
@@ -107,6 +116,7 @@ impl Workshop {
                 return Err(LocalError::Insecure);
             }
             match self.start_at(*level).await {
+                Ok(zygote) => return Ok(zygote),
                 Err(error) if error.is_of_the_host() => {
                     let cause = &error as &dyn std::error::Error;
                     tracing::warn!(
@@ -116,7 +126,7 @@ impl Workshop {
                     );
                     refused = error;
                 }
-                other => return other,
+                Err(error) => return Err(error),
             }
         }
         Err(refused)
@@ -127,7 +137,9 @@ impl Workshop {
         let own_root = level == IsolationLevel::Namespaced;
         let rooms_dir = self.rooms_dir.clone();
         if !own_root {
-            let prepared = tokio::task::spawn_blocking(move || prepare_folders(&rooms_dir)).await;
+            let first = !self.cleared.swap(true, Ordering::SeqCst);
+            let prepare = move || folders::prepare(&rooms_dir, first);
+            let prepared = tokio::task::spawn_blocking(prepare).await;
             prepared.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)?;
         }
         let here = std::path::absolute(&self.rooms_dir).map_err(LocalError::Folder)?;
@@ -143,7 +155,28 @@ impl Workshop {
             packages: WARM.map(str::to_owned).to_vec(),
             environ: passed_on(),
         };
-        Zygote::start(plan, self.users.as_ref(), &self.cgroups).await
+        let zygote = Zygote::start(plan, self.users.as_ref(), &self.cgroups).await?;
+        match self.try_room(&zygote).await {
+            Ok(()) => Ok(zygote),
+            Err(error) => {
+                zygote.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// A host may let a warden start and allow it no room.
+    async fn try_room(&self, zygote: &Zygote) -> Result<(), LocalError> {
+        let tenant =
+            Tenant { session_id: SessionId::new(), limits: &self.most, env: &BTreeMap::new() };
+        let (room, _kernel) = self.room_of(zygote, &tenant).await?;
+        room.kill();
+        let gone = room.gone().await;
+        if let Some(folder) = room.folder().map(ToOwned::to_owned) {
+            let removed = tokio::task::spawn_blocking(move || folders::remove(&folder)).await;
+            removed.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)?;
+        }
+        if gone { Ok(()) } else { Err(LocalError::NotGone) }
     }
 
     /// Makes a room with its kernel.
@@ -152,7 +185,15 @@ impl Workshop {
         tenant: &Tenant<'_>,
     ) -> Result<(Arc<Room>, Kernel), LocalError> {
         let zygote = self.zygote().await?;
-        let folder = self.folder(tenant.session_id)?;
+        self.room_of(&zygote, tenant).await
+    }
+
+    async fn room_of(
+        &self,
+        zygote: &Zygote,
+        tenant: &Tenant<'_>,
+    ) -> Result<(Arc<Room>, Kernel), LocalError> {
+        let folder = self.folder(zygote.isolation.level, tenant.session_id)?;
         let counted = self.cgroups.holds(Controller::Memory).is_some();
         let mut request = bounds::spawn_request(tenant.limits, counted);
         if folder.is_some() {
@@ -164,7 +205,7 @@ impl Workshop {
         let held = Held { cgroup: self.cgroup(&request, tenant.limits).await?, _slot: slot };
         let mut environ = passed_on();
         environ.extend(tenant.env.clone());
-        let (room, kernel) = kernel::spawn(&zygote, request, tenant.limits, held, &environ).await?;
+        let (room, kernel) = kernel::spawn(zygote, request, tenant.limits, held, &environ).await?;
         let room = Arc::new(room);
         if !counted || folder.is_some() {
             self.watch.get_or_init(Watch::start).add(&room);
@@ -188,17 +229,24 @@ impl Workshop {
     }
 
     /// The folder of a session that has no root of its own.
-    pub(super) fn folder(&self, session: SessionId) -> Result<Option<PathBuf>, LocalError> {
-        if self.level() == IsolationLevel::Namespaced {
+    pub(super) fn folder(
+        &self,
+        level: IsolationLevel,
+        session: SessionId,
+    ) -> Result<Option<PathBuf>, LocalError> {
+        if level == IsolationLevel::Namespaced {
             return Ok(None);
         }
         let folder = self.rooms_dir.join(session.to_string());
         std::path::absolute(folder).map(Some).map_err(LocalError::Folder)
     }
 
-    /// Files lie in memory: an upload must leave the host its reserve.
-    pub(super) fn admit(&self, bytes: u64) -> Result<(), SandboxError> {
-        let available = available_memory().unwrap_or(u64::MAX);
+    /// Files lie in memory, or on the host's disk: an upload must leave the host its reserve.
+    pub(super) fn admit(&self, room: &Room, bytes: u64) -> Result<(), SandboxError> {
+        let available = match room.folder() {
+            Some(_) => room.files.free_bytes(),
+            None => available_memory().unwrap_or(u64::MAX),
+        };
         let needed = bytes.saturating_add(self.settings.local_reserve_bytes);
         if available < needed { Err(SandboxError::NoMemory) } else { Ok(()) }
     }
@@ -208,33 +256,6 @@ impl Workshop {
             zygote.close().await;
         }
     }
-}
-
-/// The zygote's own place beside the folders of sessions: its code, its home.
-const ZYGOTE: &str = "zygote";
-
-/// Clears what an earlier start left and writes our own code for the guest.
-fn prepare_folders(rooms_dir: &Path) -> io::Result<()> {
-    if rooms_dir.exists() {
-        remove_folder(rooms_dir)?;
-    }
-    fs::create_dir_all(rooms_dir.join(ZYGOTE).join("home"))?;
-    guest::write_code(&rooms_dir.join(ZYGOTE))
-}
-
-/// Removes a folder that nobody writes to any more, whatever rights were taken from what is in it.
-pub(super) fn remove_folder(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_folder(&entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    fs::remove_dir(folder)
 }
 
 /// Without a user namespace the host counts all processes of the user together: the limit is set

@@ -135,6 +135,7 @@ fn start_warden(socket: OwnedFd) -> io::Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
+        .process_group(0) // Ctrl-C at a terminal is for the service, which drains
         .spawn()?;
     if let Some(stderr) = child.stderr.take() {
         tokio::spawn(log_lines(stderr));
