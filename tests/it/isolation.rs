@@ -263,3 +263,16 @@ async fn what_only_a_session_may_read_is_still_the_callers() {
     assert_eq!(session.download("sub/changed.txt").await.text().await.unwrap(), "given!");
     assert_eq!(session.text("open('/dev/stdout', 'w').write('printed ')").await, "printed \n8");
 }
+
+#[tokio::test]
+async fn two_services_on_one_host_share_no_users_of_sessions() {
+    if !rustix::process::geteuid().is_root() {
+        return; // sessions are the service's user then, and that is told
+    }
+    let servers = [Server::start(&[]), Server::start(&[])];
+    let callers = servers.each_ref().map(Server::caller);
+    let _sessions = [callers[0].session().await, callers[1].session().await];
+    let [first, second] = servers.each_ref().map(users_below);
+    let shared: Vec<_> = first.intersection(&second).filter(|user| **user > 1_000_000).collect();
+    assert_eq!(shared, Vec::<&u32>::new());
+}

@@ -1,12 +1,13 @@
 //! How strongly sessions are kept apart: what is found, told, and refused.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::server::{
-    Server, command, command_without_namespaces, open_folder, restricted, shared,
-};
+use crate::support::processes::descendants;
+use crate::support::server::{Server, command, command_without, open_folder, restricted, shared};
 
 fn check(mut command: std::process::Command, more: &[&str]) -> (bool, String) {
     let folder = open_folder();
@@ -61,13 +62,13 @@ async fn what_holds_each_limit_is_told_and_what_is_missing_with_its_remedy() {
 
 #[tokio::test]
 async fn a_host_without_namespaces_is_refused_and_told_what_to_change() {
-    let (good, said) = check(command_without_namespaces(), &[]);
+    let (good, said) = check(command_without(libc::SYS_unshare), &[]);
     assert!(!good, "{said}");
     for words in ["missing  provider local", "user namespaces are not allowed", "--local-levels"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     let folder = open_folder();
-    let mut serve = command_without_namespaces();
+    let mut serve = command_without(libc::SYS_unshare);
     serve.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path().join("data"));
     let refused = serve.output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -78,17 +79,20 @@ async fn a_host_without_namespaces_is_refused_and_told_what_to_change() {
 }
 
 #[tokio::test]
-async fn restricted_is_taken_where_namespaces_are_refused_and_it_is_allowed() {
-    let server = Server::start_without_namespaces(&[("LOCAL_LEVELS", "namespaced,restricted")]);
-    let provider = told(&server).await;
-    assert_eq!(provider["isolation"]["level"], "restricted");
-    assert_eq!(provider["capabilities"]["absolute_files_dir"], false);
-    let caller = server.caller();
-    let session = caller.session().await;
-    assert_eq!(session.text("import numpy; int(numpy.arange(5).sum())").await, "10");
-    let files_dir = caller.get(&session.path("")).await.1["files_dir"].clone();
-    let seen = session.text("import os; os.getcwd()").await;
-    assert_eq!(seen.trim_matches('\''), files_dir.as_str().unwrap());
+async fn restricted_is_taken_where_no_room_can_be_made_and_it_is_allowed() {
+    // no namespaces at all, and none that can be entered
+    for call in [libc::SYS_unshare, libc::SYS_setns] {
+        let server = Server::start_without(call, &[("LOCAL_LEVELS", "namespaced,restricted")]);
+        let provider = told(&server).await;
+        assert_eq!(provider["isolation"]["level"], "restricted");
+        assert_eq!(provider["capabilities"]["absolute_files_dir"], false);
+        let caller = server.caller();
+        let session = caller.session().await;
+        assert_eq!(session.text("import numpy; int(numpy.arange(5).sum())").await, "10");
+        let files_dir = caller.get(&session.path("")).await.1["files_dir"].clone();
+        let seen = session.text("import os; os.getcwd()").await;
+        assert_eq!(seen.trim_matches('\''), files_dir.as_str().unwrap());
+    }
 }
 
 #[test]
@@ -149,6 +153,84 @@ async fn a_restricted_session_keeps_its_files_when_its_kernel_dies() {
     );
     let next = session.exec("open('a.txt').read()").await;
     assert_eq!((&next["text"], &next["files"]), (&json!("'kept'"), &json!([])));
+}
+
+#[tokio::test]
+async fn restricted_sessions_keep_their_files_when_the_warden_is_killed() {
+    let server = Server::start(&[("LOCAL_LEVELS", "restricted")]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    session.exec("x = 1\nopen('a.txt', 'w').write('kept')").await;
+    let warden = rustix::process::Pid::from_raw(descendants(server.pid())[0].cast_signed());
+    rustix::process::kill_process(warden.unwrap(), rustix::process::Signal::KILL).unwrap();
+    let started = Instant::now();
+    loop {
+        // until the death is seen, the kernel is there
+        let next = session.exec("'x' in globals(), open('a.txt').read()").await;
+        if next["text"] == "(False, 'kept')" {
+            assert_eq!(next["files_lost"], false);
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "{next}");
+    }
+}
+
+#[tokio::test]
+async fn restricted_sessions_change_nothing_of_the_services_files() {
+    let server = restricted();
+    let caller = server.caller();
+    let session = caller.session().await;
+    let seen = |path: &std::path::Path| {
+        let metadata = std::fs::metadata(path).unwrap();
+        (metadata.mode(), metadata.uid(), metadata.ctime_nsec())
+    };
+    let paths =
+        [server.data_dir.clone(), server.data_dir.join("lock"), server.data_dir.join("rooms")];
+    let before: Vec<_> = paths.iter().map(|path| seen(path)).collect();
+    for path in &paths {
+        let code = format!(
+            "import os\npath = {path:?}\nfor change in (lambda: os.chmod(path, 0), lambda: os.utime(path, (1, 1)), lambda: os.setxattr(path, 'user.x', b'x'), lambda: os.listdir(path), lambda: open(path), lambda: os.rename(path, path + '2'), lambda: os.truncate(path, 0)):\n    try: change()\n    except OSError: pass"
+        );
+        session.exec(&code).await;
+    }
+    let after: Vec<_> = paths.iter().map(|path| seen(path)).collect();
+    assert_eq!(before, after);
+    let own = "import os\nopen('s', 'w').close(); os.chmod('s', 0o4755)\nfd = -1\ntry: fd = os.open('t', os.O_CREAT | os.O_WRONLY, 0o4755)\nexcept OSError as error: print(error.errno)\noct(os.stat('s').st_mode)";
+    assert_eq!(session.text(own).await, "1\n'0o100644'");
+}
+
+#[tokio::test]
+async fn files_of_restricted_sessions_count_however_they_are_hidden() {
+    let caller = restricted().caller();
+    let fill = "import os, time\ndef fill(file):\n    for _ in range(40):\n        file.write(bytes(1 << 20)); time.sleep(0.1)";
+    for hide in [
+        "f = open('a', 'wb', 0); os.remove('a'); fill(f)",
+        "f = open(os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o600), 'wb', 0); fill(f)",
+        "import ctypes\nctypes.CDLL(None).prctl(4, 0)\nf = open('a', 'wb', 0); os.remove('a'); fill(f)",
+        "for _ in range(200): os.mkdir('d'); os.chdir('d')\nfill(open('a', 'wb', 0))",
+        "fill(open(os.environ['HOME'] + '/a', 'wb', 0))",
+    ] {
+        let session = caller.session_with(json!({"limits": {"disk_bytes": 8 << 20}})).await;
+        let full = session.exec(&format!("{fill}\n{hide}")).await;
+        assert_eq!(
+            (&full["status"], &full["failure"]["kind"]),
+            (&json!("error"), &json!("limit")),
+            "{hide}: {full}"
+        );
+        assert_eq!(session.text("1 + 1").await, "2");
+    }
+}
+
+#[tokio::test]
+async fn a_terminals_interrupt_reaches_the_service_alone() {
+    let server = Server::start(&[]);
+    let group = |pid: u32| {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed());
+        rustix::process::getpgid(pid).unwrap()
+    };
+    for pid in descendants(server.pid()) {
+        assert_ne!(group(pid), group(server.pid()));
+    }
 }
 
 #[tokio::test]

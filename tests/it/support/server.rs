@@ -58,17 +58,17 @@ pub fn program() -> PathBuf {
     named.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_interpreterd")))
 }
 
-/// Refuses `unshare`, as Docker's default profile does, and then becomes another program.
-const WITHOUT_NAMESPACES: &str = "
+/// Refuses a system call, as container profiles do, and then becomes another program.
+const WITHOUT_A_CALL: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
-unshare = {'x86_64': 272, 'aarch64': 97}[os.uname().machine]
+number = int(sys.argv[1])
 load, equal, give = 0x20, 0x15, 0x06  # of classic BPF; EPERM, else allowed
-lines = [(load, 0, 0, 0), (equal, 0, 1, unshare), (give, 0, 0, 0x50001), (give, 0, 0, 0x7fff0000)]
+lines = [(load, 0, 0, 0), (equal, 0, 1, number), (give, 0, 0, 0x50001), (give, 0, 0, 0x7fff0000)]
 code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in lines))
 program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', len(lines), ctypes.addressof(code)))
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
-os.execv(sys.argv[1], sys.argv[1:])
+os.execv(sys.argv[2], sys.argv[2:])
 ";
 
 /// The program with no settings but where the guest Python is.
@@ -76,10 +76,11 @@ pub fn command() -> Command {
     bare(program())
 }
 
-/// The same on a host that allows no namespaces, as in a container without options.
-pub fn command_without_namespaces() -> Command {
+/// The same on a host that does not allow a system call. Without `unshare` there are no namespaces,
+/// as in a container without options.
+pub fn command_without(call: libc::c_long) -> Command {
     let mut command = bare("/usr/bin/python3".into());
-    command.args(["-c", WITHOUT_NAMESPACES]).arg(program());
+    command.args(["-c", WITHOUT_A_CALL, &call.to_string()]).arg(program());
     command
 }
 
@@ -129,12 +130,12 @@ impl Server {
         Self::start_as(command(), data_dir, settings, more)
     }
 
-    /// Starts the service on a host that allows no namespaces.
-    pub fn start_without_namespaces(settings: &[(&str, &str)]) -> Self {
+    /// Starts the service on a host that does not allow a system call.
+    pub fn start_without(call: libc::c_long, settings: &[(&str, &str)]) -> Self {
         let folder = open_folder();
         let data_dir = folder.path().join("data");
         let settings = settings.iter().copied().collect();
-        let mut server = Self::start_as(command_without_namespaces(), &data_dir, settings, &[]);
+        let mut server = Self::start_as(command_without(call), &data_dir, settings, &[]);
         server.folder = Some(folder);
         server
     }
