@@ -9,8 +9,8 @@ use crate::support::{Caller, Session, problem};
 
 /// Takes memory in steps until something stops it.
 const HOG: &str = "b = []\nwhile True: b.append(bytearray(10 ** 7))";
-/// Six processes that take 100 MB each and wait.
-const MANY_HOGS: &str = "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        b = bytearray(os.urandom(1000)) * 100_000\n        time.sleep(60)\n        os._exit(0)\ntime.sleep(60)";
+/// Eight processes that take 100 MB each and wait.
+const MANY_HOGS: &str = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        b = bytearray(os.urandom(1000)) * 100_000\n        time.sleep(60)\n        os._exit(0)\ntime.sleep(60)";
 
 /// Who is to blame stands in the answer: the limit and nothing else.
 fn is_out_of_memory(execution: &Value) -> bool {

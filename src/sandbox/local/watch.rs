@@ -182,7 +182,7 @@ impl Processes {
         // pages that processes share were counted for each: what is theirs takes longer to find out
         let shares: u64 = members
             .iter()
-            .map(|(pid, process)| proportional_bytes(**pid).unwrap_or(process.resident_bytes))
+            .map(|(pid, _)| proportional_bytes(**pid).unwrap_or(0)) // it has ended meanwhile
             .sum();
         (shares + files > most).then_some(Exceeded::Memory)
     }
