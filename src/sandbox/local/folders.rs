@@ -193,7 +193,7 @@ mod tests {
         symlink(outside.path(), folder.path().join("outside")).expect("made");
         let closed = folder.path().join("closed/inner");
         fs::create_dir_all(&closed).expect("made");
-        fs::set_permissions(folder.path().join("closed"), fs::Permissions::from_mode(0))
+        fs::set_permissions(folder.path().join("closed"), fs::Permissions::from_mode(0o000))
             .expect("closed");
         // too long for any path
         let mut deep = rustix::fs::open(folder.path(), FOLDER, Mode::empty()).expect("open");

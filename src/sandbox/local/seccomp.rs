@@ -134,8 +134,8 @@ fn last_denied() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let set_core = SeccompRule::new(vec![is(1, core)?, set])?;
     rules.entry(libc::SYS_prlimit64).or_default().push(set_core);
     rules.insert(libc::SYS_setrlimit, vec![SeccompRule::new(vec![is(0, core)?])?]);
-    let init = SeccompRule::new(vec![is(0, libc::PRIO_PROCESS as u64)?, is(1, 1)?])?;
-    let all = SeccompRule::new(vec![is(0, libc::PRIO_USER as u64)?])?;
+    let init = SeccompRule::new(vec![is(0, u64::from(libc::PRIO_PROCESS))?, is(1, 1)?])?;
+    let all = SeccompRule::new(vec![is(0, u64::from(libc::PRIO_USER))?])?;
     rules.insert(libc::SYS_setpriority, vec![init, all]);
     Ok(rules)
 }

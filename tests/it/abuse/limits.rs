@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Expected::{Fails, OutOfCountedMemory, OutOfMemory, Shows, ShowsOrIsTooMany, Skip};
+use super::Expected::{Fails, OutOfCountedMemory, OutOfMemory, Shows, Skip};
 use super::{Scene, server_apart, short};
 use crate::support::server::caller;
 
@@ -24,7 +24,7 @@ for pid in children:
 word, 100 < len(children) < 130
 ",
     Shows("('EAGAIN', True)"),
-    restricted: ShowsOrIsTooMany("('EAGAIN', True)")
+    restricted: Skip("between two looks there may be more; limits.rs holds the look")
 );
 
 cell!(
@@ -52,7 +52,7 @@ gate.set()
 100 < count < 130
 ",
     Shows("True"),
-    restricted: ShowsOrIsTooMany("True")
+    restricted: Skip("between two looks there may be more; limits.rs holds the look")
 );
 
 cell!(
@@ -84,7 +84,7 @@ told = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True,
 told, subprocess.call(["true"])
 "#,
     Shows(r"('11 True\n', 0)"),
-    restricted: ShowsOrIsTooMany(r"('11 True\n', 0)")
+    restricted: Skip("between two looks there may be more; limits.rs holds the look")
 );
 
 cell!(

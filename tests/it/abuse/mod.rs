@@ -55,8 +55,6 @@ pub enum Expected {
     OutOfMemory,
     /// The same where a cgroup counts all memory; elsewhere what is not counted is told as missing.
     OutOfCountedMemory,
-    /// It succeeds with this text, or the look at its processes has ended it for their number.
-    ShowsOrIsTooMany(&'static str),
     /// It is stopped after its second, which it has not more of.
     TimesOut { state_lost: bool },
     /// Not tried at this level, for this reason.
@@ -128,10 +126,6 @@ impl Expected {
                 assert_eq!(seen, (&error, &killed, &json!(true)), "{told}");
                 assert_eq!(execution["exit_code"], exit_code, "{told}");
             }
-            Self::ShowsOrIsTooMany(_) if seen.1 == &json!("limit") => {
-                assert_eq!(execution["exit_code"], 137, "{told}");
-            }
-            Self::ShowsOrIsTooMany(text) => Self::Shows(text).check(execution),
             Self::OutOfMemory | Self::OutOfCountedMemory if seen.1 == &oom => {
                 // what was killed is a child, or the kernel itself
                 assert_eq!(seen.0, &error, "{told}");
