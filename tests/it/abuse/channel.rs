@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Expected::{Dies, Fails, Shows};
 use super::{Scene, short};
-use crate::support::server::caller;
+use crate::support::server::{Server, caller};
 
 cell!(
     it_holds_its_own_descriptors_and_no_others,
@@ -236,4 +236,33 @@ for thread in floods: thread.start()
     let seen = (&execution["status"], &execution["outputs"][0]["data"]["text/plain"]);
     assert_eq!(seen, (&json!("success"), &json!("2")), "{}", short(&execution));
     scene.close().await;
+}
+
+#[tokio::test]
+async fn random_bytes_on_every_descriptor_leave_the_service_unmoved() {
+    let code = r#"
+import random
+generator, end = random.Random(SEED), time.monotonic() + 0.5
+for descriptor in range(1024): attempt(os.set_blocking, descriptor, False)
+while time.monotonic() < end:
+    for descriptor in (*range(16), 950, 951):
+        attempt(os.write, descriptor, generator.randbytes(generator.randrange(1, 9000)))
+"#;
+    for settings in [&[][..], &[("LOCAL_LEVELS", "restricted")]] {
+        let server = Server::start(settings);
+        let caller = server.caller();
+        let scene = Scene::open(&caller).await;
+        let (started, before) = (server.pid(), server.peak_bytes());
+        for seed in 0..10 {
+            let session = caller.session().await;
+            session.exec("import os, time\ndef attempt(f, *a):\n    try: f(*a)\n    except OSError: pass").await;
+            let execution = session.exec(&code.replace("SEED", &seed.to_string())).await;
+            assert_ne!(execution["status"], "success", "seed {seed}: {}", short(&execution));
+            assert_eq!(execution["state_lost"], true, "seed {seed}: {}", short(&execution));
+            assert_eq!(session.text("1 + 1").await, "2", "seed {seed}");
+        }
+        assert_eq!(server.pid(), started);
+        assert!(server.peak_bytes() < before + (64 << 20), "the service has grown");
+        scene.close().await;
+    }
 }
