@@ -200,3 +200,16 @@ async fn ready_says_ok_and_providers_say_what_they_are() {
     );
     assert!(local["packages"]["pandas"].is_string(), "{local}");
 }
+
+#[test]
+fn others_of_the_host_cannot_read_the_data_folder_old_or_new() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let mode = || std::fs::metadata(&data_dir).unwrap().permissions().mode() & 0o777;
+    drop(Server::start_in(&data_dir, &[]));
+    assert_eq!(mode(), 0o700);
+    std::fs::set_permissions(&data_dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+    drop(Server::start_in(&data_dir, &[]));
+    assert_eq!(mode(), 0o750, "as earlier versions made it");
+}

@@ -1,7 +1,7 @@
 //! Who the service is on the host: never root once it serves.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::cgroup::Cgroups;
@@ -83,10 +83,23 @@ pub fn give_up_root(settings: &Settings) -> Result<Taken, UserError> {
             return Err(UserError::Unreachable { folder: absolute, uid });
         }
     }
+    close_to_others(data_dir);
     let closed = rustix::process::DumpableBehavior::NotDumpable;
     rustix::process::set_dumpable_behavior(closed)
         .map_err(|errno| UserError::Become(user.uid, errno.into()))?;
     Ok(Taken { cgroups, users })
+}
+
+/// A folder of an earlier version may be open to everybody on the host.
+fn close_to_others(folder: &Path) {
+    let Ok(metadata) = std::fs::metadata(folder) else { return };
+    let mode = metadata.mode() & 0o7777;
+    if metadata.uid() == rustix::process::geteuid().as_raw() && mode & 0o007 != 0 {
+        let closed = std::fs::Permissions::from_mode(mode & !0o007);
+        if let Err(error) = std::fs::set_permissions(folder, closed) {
+            tracing::warn!(%error, folder = %folder.display(), "others can read the data folder");
+        }
+    }
 }
 
 fn take_users(user: User, first: u32) -> Option<UserRange> {
