@@ -249,13 +249,15 @@ fn take_unified(
     controllers: &[Controller],
     user: User,
 ) -> io::Result<(PathBuf, Vec<Controller>)> {
-    let alone = alone_in(&hierarchy.own)?;
-    let parent = if alone { &hierarchy.own } else { &hierarchy.top };
-    if alone {
+    let (parent, alone) = parent_of_ours(hierarchy, controllers)?;
+    if !listed(&parent.join("cgroup.controllers"), controllers).is_empty() && alone {
         move_into(&parent.join(LEAF))?;
     }
-    let had = pass_on(parent, controllers);
-    let folder = own_folder(parent, user, &["", "cgroup.procs", "cgroup.subtree_control"])?;
+    let had = pass_on(&parent, controllers);
+    if had.is_empty() {
+        return Err(io::Error::other("no controller is passed on"));
+    }
+    let folder = own_folder(&parent, user, &["", "cgroup.procs", "cgroup.subtree_control"])?;
     let had = pass_on(&folder, &had);
     if alone {
         // the common ancestor of the service and its sessions
@@ -263,10 +265,43 @@ fn take_unified(
     } else {
         move_into(&folder.join(LEAF))?;
     }
-    if had.is_empty() {
-        return Err(io::Error::other("no controller is passed on"));
-    }
     Ok((folder, had))
+}
+
+/// Where our folder goes, and whether this process must leave that cgroup first: one that passes
+/// controllers on may hold no processes, the root of the host apart. Changes nothing.
+fn parent_of_ours(
+    hierarchy: &Hierarchy,
+    controllers: &[Controller],
+) -> io::Result<(PathBuf, bool)> {
+    let own = &hierarchy.own;
+    if is_root(own) || alone_in(own)? {
+        return Ok((own.clone(), !is_root(own)));
+    }
+    // its manager ends a unit by its cgroup: what has left it would live on
+    if own.extension().is_some_and(|kind| kind == "service") {
+        return Err(io::Error::other("other processes are in the cgroup of the service's unit"));
+    }
+    let above = own.ancestors().skip(1).take_while(|folder| folder.starts_with(&hierarchy.top));
+    let usable = above.filter(|folder| {
+        let members = fs::read_to_string(folder.join("cgroup.procs"));
+        (is_root(folder) || members.is_ok_and(|members| members.is_empty()))
+            && ["", "cgroup.procs"].iter().all(|name| is_writable(&folder.join(name)))
+    });
+    let has = |folder: &&Path| listed(&folder.join("cgroup.controllers"), controllers).len();
+    // the nearest of those that have the most
+    let parent = usable.collect::<Vec<_>>().into_iter().rev().max_by_key(has);
+    let parent = parent.ok_or_else(|| io::Error::other("no cgroup above may be used"))?;
+    Ok((parent.to_owned(), false))
+}
+
+/// True for the root of the host, which alone has no type.
+fn is_root(folder: &Path) -> bool {
+    !folder.join("cgroup.type").exists()
+}
+
+fn is_writable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 fn move_into(leaf: &Path) -> io::Result<()> {
@@ -287,9 +322,14 @@ fn pass_on(folder: &Path, controllers: &[Controller]) -> Vec<Controller> {
     for controller in controllers {
         let _ = fs::write(&switch, format!("+{}", controller.word()));
     }
-    let on = fs::read_to_string(&switch).unwrap_or_default();
-    let on: Vec<_> = on.split_whitespace().collect();
-    controllers.iter().copied().filter(|controller| on.contains(&controller.word())).collect()
+    listed(&switch, controllers)
+}
+
+/// Those of the controllers that a file names.
+fn listed(file: &Path, controllers: &[Controller]) -> Vec<Controller> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let named: Vec<_> = text.split_whitespace().collect();
+    controllers.iter().copied().filter(|controller| named.contains(&controller.word())).collect()
 }
 
 /// `interpreterd/PID` below a cgroup, handed to the user; those of processes that are gone go.
@@ -298,13 +338,17 @@ fn own_folder(parent: &Path, user: User, handed: &[&str]) -> io::Result<PathBuf>
     create(&ours)?;
     give(&ours, user)?;
     pass_on(&ours, &Controller::ALL);
+    let own_name = std::process::id().to_string();
     for entry in fs::read_dir(&ours)?.flatten() {
         let name = entry.file_name();
-        if entry.path().is_dir() && !Path::new("/proc").join(&name).exists() {
+        // of our own number: left by another process of a container that starts again
+        let ended =
+            name.to_str() == Some(own_name.as_str()) || !Path::new("/proc").join(&name).exists();
+        if entry.path().is_dir() && ended {
             remove_tree(&entry.path());
         }
     }
-    let folder = ours.join(std::process::id().to_string());
+    let folder = ours.join(&own_name);
     create(&folder)?;
     for name in handed {
         give(&folder.join(name), user)?;

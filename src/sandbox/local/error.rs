@@ -3,6 +3,7 @@
 use std::io;
 
 use super::guest::GuestError;
+use crate::domain::provider::IsolationLevel;
 
 /// Why no room can be made, or why one has ended.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,9 @@ pub enum LocalError {
     /// No level may be used.
     #[error("no level of isolation is allowed: set --local-levels")]
     NoLevel,
+    /// None of several levels works on this host.
+    #[error("no level that is allowed works here: {}", each(.0))]
+    NoLevelWorks(Vec<(IsolationLevel, LocalError)>),
     /// The level none was asked for without saying that it is meant.
     #[error(
         "the level none lets code do all that this service's user can do: set --local-allow-insecure if that is meant"
@@ -69,6 +73,11 @@ impl LocalError {
     pub(super) fn is_of_the_host(&self) -> bool {
         matches!(self, Self::Host { .. } | Self::OldLandlock(_) | Self::KernelSilent)
     }
+}
+
+fn each(refused: &[(IsolationLevel, LocalError)]) -> String {
+    let each = refused.iter().map(|(level, error)| format!("{}: {error}", level.word()));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// What to change where the host refuses a step, in words.

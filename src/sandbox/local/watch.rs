@@ -78,7 +78,9 @@ async fn keep_looking(watch: Weak<Watch>, every: Duration, look: fn(&[Arc<Room>]
             continue;
         }
         drop(held);
-        let _ = tokio::task::spawn_blocking(move || look(&rooms)).await;
+        if let Err(error) = tokio::task::spawn_blocking(move || look(&rooms)).await {
+            tracing::error!(%error, "sessions cannot be looked at: their limits do not hold");
+        }
         tokio::time::sleep(every).await;
     }
 }

@@ -110,7 +110,7 @@ impl Workshop {
             Some(level) => std::slice::from_ref(level),
             None => self.levels.as_slice(),
         };
-        let mut refused = LocalError::NoLevel;
+        let mut refused = Vec::new();
         for level in levels {
             if *level == IsolationLevel::None && !self.settings.local_allow_insecure {
                 return Err(LocalError::Insecure);
@@ -124,12 +124,16 @@ impl Workshop {
                         level = level.word(),
                         "a level does not work here"
                     );
-                    refused = error;
+                    refused.push((*level, error));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(refused)
+        Err(match refused.len() {
+            0 => LocalError::NoLevel,
+            1 => refused.remove(0).1,
+            _ => LocalError::NoLevelWorks(refused),
+        })
     }
 
     async fn start_at(&self, level: IsolationLevel) -> Result<Zygote, LocalError> {
