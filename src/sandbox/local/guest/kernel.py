@@ -345,7 +345,9 @@ def run_python(shell, code):
     result = shell.run_cell(code, store_history=True, silent=False)
     flush()
     # its thread would be one of an earlier cell when the next %%bash prints
-    shell.magics_manager.registry["ScriptMagics"].stop_event_loop()
+    scripts = dict.get(shell.magics_manager.registry, "ScriptMagics")  # without loading it
+    if scripts is not None:
+        scripts.stop_event_loop()
     # IPython 9 keeps every rich output and exception for ever
     shell.history_manager.outputs.clear()
     shell.history_manager.exceptions.clear()
