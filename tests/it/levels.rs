@@ -200,6 +200,14 @@ async fn restricted_sessions_change_nothing_of_the_services_files() {
 }
 
 #[tokio::test]
+async fn restricted_sessions_cannot_leave_their_process_group() {
+    let caller = restricted().caller();
+    let session = caller.session().await;
+    let code = "import errno, os\ndef attempt(f, *a):\n    try: return f(*a)\n    except OSError as error: return errno.errorcode[error.errno]\nattempt(os.setsid), attempt(os.setpgid, 0, 0), os.getpgrp() == os.getpid()";
+    assert_eq!(session.text(code).await, "('EPERM', 'EPERM', True)");
+}
+
+#[tokio::test]
 async fn files_of_restricted_sessions_count_however_they_are_hidden() {
     let caller = restricted().caller();
     let fill = "import os, time\ndef fill(file):\n    for _ in range(40):\n        file.write(bytes(1 << 20)); time.sleep(0.1)";

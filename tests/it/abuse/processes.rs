@@ -220,7 +220,7 @@ subprocess.run(["bash", "-c", "(setsid sleep 1001 &)"])
 wait_until(lambda: subprocess.getoutput("pgrep -c -x sleep") == "2")
 "#,
     Shows("True"),
-    restricted: Shows("setsid: setsid failed: Operation not permitted setsid: setsid failed: Operation not permitted False")
+    restricted: Skip("there it cannot leave its group, which levels.rs holds")
 );
 
 cell!(
