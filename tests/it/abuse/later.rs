@@ -185,3 +185,23 @@ async fn no_descriptors_for_itself_harm_that_session_alone() {
 async fn no_memory_for_itself_harms_that_session_alone() {
     lowers("AS").await;
 }
+
+#[tokio::test]
+async fn no_cell_is_handed_to_a_kernel_that_spoke_while_none_ran() {
+    for body in [r#"{"t":"done","id":"x","status":"ok"}"#, "garbage"] {
+        let caller = caller();
+        let scene = Scene::open(&caller).await;
+        let code = format!(
+            "def speak():\n    time.sleep(0.05)\n    frame({body:?})\n    open('spoken', 'w').close()\n\
+             threading.Thread(target=speak).start()"
+        );
+        scene.attack(&code).await;
+        while scene.attacker.download("spoken").await.status() != 200 {
+            tokio::task::yield_now().await;
+        }
+        let next = scene.attack("1 + 1").await;
+        let seen = (&next["status"], &next["text"], &next["state_lost"]);
+        assert_eq!(seen, (&json!("success"), &json!("2"), &json!(true)), "{}", short(&next));
+        scene.close().await;
+    }
+}
