@@ -28,12 +28,15 @@ word, 100 < len(children) < 130
 );
 
 cell!(
-    a_fork_bomb_of_a_shell_burns_out,
+    a_fork_bomb_of_a_shell_harms_nobody_and_can_be_ended,
     r#"
 bomb = subprocess.Popen(["bash", "-c", ":(){ :|:& };:"], stderr=subprocess.DEVNULL)
-bomb.wait(10)
+attempt(bomb.wait, 2)
+os.kill(-1, signal.SIGKILL)  # all but itself and the room's first process
+bomb.wait()
+wait_until(lambda: [name for name in os.listdir("/proc") if name.isdigit()] == ["1", "2"])
 "#,
-    Shows("0"),
+    Shows("True"),
     restricted: Skip("the look at its processes ends it in this cell or between two")
 );
 
