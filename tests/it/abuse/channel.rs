@@ -240,14 +240,14 @@ for thread in floods: thread.start()
 
 #[tokio::test]
 async fn random_bytes_on_every_descriptor_leave_the_service_unmoved() {
-    let code = r#"
+    let code = r"
 import random
 generator, end = random.Random(SEED), time.monotonic() + 0.5
 for descriptor in range(1024): attempt(os.set_blocking, descriptor, False)
 while time.monotonic() < end:
     for descriptor in (*range(16), 950, 951):
         attempt(os.write, descriptor, generator.randbytes(generator.randrange(1, 9000)))
-"#;
+";
     for settings in [&[][..], &[("LOCAL_LEVELS", "restricted")]] {
         let server = Server::start(settings);
         let caller = server.caller();
