@@ -83,7 +83,7 @@ pub fn serve(settings: &Settings) -> Result<(), AppError> {
     telemetry::start(settings.server.log_format, &settings.server.log)?;
     let access = admit(settings)?;
     let taken = give_up_root(settings)?;
-    raise_descriptors(settings.limits.max_sessions);
+    raise_descriptors(settings.limits.max_sessions + settings.local.local_pool);
     runtime()?.block_on(async {
         let listener = TcpListener::bind(settings.server.listen).await;
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
@@ -115,18 +115,18 @@ fn admit(settings: &Settings) -> Result<Access, AppError> {
 }
 
 /// Raises the limit on descriptors as far as it goes, and says so when that is not enough.
-fn raise_descriptors(max_sessions: u32) {
+fn raise_descriptors(sandboxes: u32) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let held =
         if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
-    let needed = u64::from(max_sessions) * DESCRIPTORS_A_SESSION + DESCRIPTORS_BESIDES;
+    let needed = u64::from(sandboxes) * DESCRIPTORS_A_SESSION + DESCRIPTORS_BESIDES;
     if held.is_some_and(|held| held < needed) {
         tracing::warn!(
             allowed = held,
             needed,
-            "too few open files are allowed for max_sessions: raise the hard limit (ulimit -Hn), or lower max_sessions"
+            "too few open files are allowed for max_sessions and the pool: raise the hard limit (ulimit -Hn), or lower max_sessions"
         );
     }
 }

@@ -1,8 +1,11 @@
 //! Settings of the provider `local` and of its guest Python.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+
+use super::seconds;
 
 /// Sandboxes of the provider `local`: the defaults, which are also the most that a request may ask for.
 #[derive(Debug, Clone, Args)]
@@ -49,6 +52,12 @@ pub struct LocalSettings {
     /// Share of the processors that a session may take, in percent of one; held where cgroups can be made
     #[arg(long, env = "INTERPRETERD_LOCAL_CPU_PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(5..=100_000))]
     pub local_cpu_percent: u64,
+    /// Sandboxes that are kept ready for new sessions, about 8 MiB each; 0: none
+    #[arg(long, env = "INTERPRETERD_LOCAL_POOL", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub local_pool: u32,
+    /// Age at which a sandbox that nobody has taken is made anew, in seconds
+    #[arg(long, env = "INTERPRETERD_LOCAL_POOL_AGE_SECONDS", default_value = "3600", value_parser = seconds)]
+    pub local_pool_age_seconds: Duration,
 }
 
 /// How strongly sessions of `local` may be kept apart.

@@ -113,6 +113,23 @@ pub struct ProviderInfo {
     pub python: Option<String>,
     /// Packages that can be imported, with their versions.
     pub packages: BTreeMap<String, String>,
+    /// Sandboxes that are kept ready for new sessions, a line for each set of packages.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub pool: Vec<Primed>,
+}
+
+/// Sandboxes that are kept ready for new sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Primed {
+    /// The packages that they have besides the usual ones.
+    pub packages: Vec<String>,
+    /// How many there are when no session has been made for a moment.
+    pub size: u32,
+    /// How many there are now.
+    pub ready: u32,
+    /// Why the last one could not be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A language model as configured.

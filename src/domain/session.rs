@@ -28,8 +28,8 @@ pub struct Session {
     pub capabilities: Capabilities,
     /// What it may use.
     pub limits: Limits,
-    /// The absolute name of the files folder inside the sandbox.
-    pub files_dir: String,
+    /// The absolute name of the files folder inside the sandbox; null while it is starting.
+    pub files_dir: Option<String>,
     /// Packages that were asked for.
     pub packages: Vec<String>,
     /// When it was asked for.
@@ -53,6 +53,14 @@ pub struct Session {
     pub end_reason: Option<EndReason>,
     /// What the caller noted.
     pub metadata: BTreeMap<String, String>,
+}
+
+impl Session {
+    /// The name of its files folder for its code; the folder that cells start in has this one too.
+    #[must_use]
+    pub fn folder(&self) -> &str {
+        self.files_dir.as_deref().unwrap_or(".")
+    }
 }
 
 /// Where a session stands.

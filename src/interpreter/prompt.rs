@@ -31,7 +31,7 @@ pub(super) fn system(task: &Task, session: &Session, provider: &ProviderInfo) ->
     );
     let capabilities = &session.capabilities;
     let python = provider.python.as_deref().unwrap_or("3");
-    let folder = &session.files_dir;
+    let folder = session.folder();
     let mut fact = |line: String| text.push_str(&format!("- {line}\n"));
     fact(format!(
         "Python {python}; the working folder is {folder}, where the files lie and where you save files."

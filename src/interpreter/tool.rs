@@ -39,7 +39,7 @@ pub(super) fn definition(task: &Task, session: &Session) -> Tool {
         description: format!(
             "Runs Python code and returns what it prints, the value of its last expression and the files it made. {state} \
              Save files into {}.",
-            session.files_dir
+            session.folder()
         ),
         parameters: json!({
             "type": "object",

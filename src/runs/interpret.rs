@@ -156,7 +156,7 @@ impl Desk {
         outcome: &Outcome,
         cancel: &CancellationToken,
     ) -> KeptFiles {
-        let linked = links::linked(&outcome.text, &lease.session().files_dir);
+        let linked = links::linked(&outcome.text, lease.session().folder());
         let made = outcome.results.iter().flat_map(|result| &result.execution.files);
         let mut paths: BTreeSet<String> = made.map(|file| file.path.clone()).collect();
         paths.extend(linked.iter().map(ToString::to_string));

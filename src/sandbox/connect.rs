@@ -6,6 +6,7 @@ use crate::config::Settings;
 use crate::sandbox::SandboxProvider;
 use crate::sandbox::local::LocalProvider;
 use crate::sandbox::local::user::Taken;
+use crate::sandbox::pool::{Pool, PoolPlan};
 
 /// The provider entries by name.
 pub type Providers = Vec<(String, Arc<dyn SandboxProvider>)>;
@@ -13,5 +14,12 @@ pub type Providers = Vec<(String, Arc<dyn SandboxProvider>)>;
 /// Makes every configured provider. None of them is started by this.
 #[must_use]
 pub fn providers(settings: &Settings, taken: Taken) -> Providers {
-    vec![("local".to_owned(), Arc::new(LocalProvider::new(settings, taken)))]
+    let plan = PoolPlan {
+        size: settings.local.local_pool,
+        max_age: settings.local.local_pool_age_seconds,
+        lifetime: settings.limits.lifetime_seconds_max,
+        sets: vec![Vec::new()],
+    };
+    let local = Pool::new(LocalProvider::new(settings, taken), plan);
+    vec![("local".to_owned(), Arc::new(local))]
 }

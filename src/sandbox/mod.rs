@@ -3,6 +3,7 @@
 pub mod connect;
 mod error;
 pub mod local;
+pub mod pool;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::domain::execution::{Cell, Execution};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
-use crate::domain::provider::{Capabilities, Isolation};
+use crate::domain::provider::{Capabilities, Isolation, Primed};
 
 /// A file's content on its way in or out.
 pub type ByteStream = BoxStream<'static, std::io::Result<Bytes>>;
@@ -30,6 +31,13 @@ pub type ByteStream = BoxStream<'static, std::io::Result<Bytes>>;
 pub trait Sandbox: Send + Sync {
     /// All that is needed to find it again.
     fn record(&self) -> SandboxRecord;
+
+    /// The absolute name of its files folder, as its code sees it.
+    fn files_dir(&self) -> String;
+
+    /// Becomes the sandbox of a session that it was not made for: its environment and lifetime are
+    /// that session's from now on. An error when it is no longer fit for a first cell.
+    async fn adopt(&self, spec: &SandboxSpec) -> Result<(), SandboxError>;
 
     /// Runs a cell. Success, error, timeout and unknown are values; an error means that the code
     /// was certainly not started. Must not be dropped while it runs: ask [`Sandbox::interrupt`]
@@ -79,9 +87,6 @@ pub trait SandboxProvider: Send + Sync {
     /// What its sandboxes can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// The absolute name of the files folder inside a session's sandbox.
-    fn files_dir(&self, session: SessionId) -> String;
-
     /// The limits of a session that asks for these.
     fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError>;
 
@@ -102,6 +107,11 @@ pub trait SandboxProvider: Send + Sync {
 
     /// Whether a sandbox can be made, and what it would be like.
     async fn check(&self) -> Result<ProviderReport, SandboxError>;
+
+    /// The sandboxes that are kept ready, a line for each set of packages; none unless it is a pool.
+    fn pool(&self) -> Vec<Primed> {
+        Vec::new()
+    }
 
     /// Ends what the provider itself keeps running.
     async fn close(&self);
@@ -145,6 +155,8 @@ pub struct SandboxSpec {
     pub packages: Vec<String>,
     /// How long it will be needed at most.
     pub lifetime: Duration,
+    /// Take the time now that a first cell would take longer than later ones.
+    pub primed: bool,
 }
 
 /// All that is needed to find a sandbox again.

@@ -158,7 +158,7 @@ impl Sessions {
             isolation: entry.isolation(),
             capabilities: entry.provider.capabilities(),
             limits,
-            files_dir: entry.provider.files_dir(id),
+            files_dir: None,
             packages: new.packages.clone(),
             created_at: now,
             last_used_at: now,
@@ -173,6 +173,7 @@ impl Sessions {
             env: new.env,
             packages: new.packages,
             lifetime,
+            primed: false,
         };
         let slot =
             Arc::new(Slot::new(tenant.clone(), session, lifetime, idle, self.limits.session_queue));
@@ -414,6 +415,7 @@ impl Entry {
             isolation,
             python: report.as_ref().and_then(|report| report.python.clone()),
             packages: report.map(|report| report.packages).unwrap_or_default(),
+            pool: self.provider.pool(),
         }
     }
 

@@ -113,6 +113,7 @@ impl Slot {
         }
         inside.session.state = SessionState::Ready;
         inside.session.sandbox_id = Some(sandbox.record().sandbox_id);
+        inside.session.files_dir = Some(sandbox.files_dir());
         inside.sandbox = Some(Arc::clone(sandbox));
         inside.last_used = Instant::now();
         true

@@ -228,7 +228,7 @@ fn users_below(server: &Server) -> std::collections::BTreeSet<u32> {
 
 #[tokio::test]
 async fn each_session_is_a_user_of_its_own_on_the_host_where_root_started_the_service() {
-    let server = Server::start(&[]);
+    let server = Server::start(&[("LOCAL_POOL", "0")]);
     let caller = server.caller();
     let own_users =
         caller.get("/v1/providers").await.1["data"][0]["isolation"]["own_users"].clone();

@@ -58,7 +58,10 @@ fn counts(server: &Server) -> Counts {
     for pid in below.iter().copied().chain([server.pid()]) {
         for open in entries(&PathBuf::from(format!("/proc/{pid}/fd"))) {
             let kind = fs::read_link(&open).unwrap_or_default().to_string_lossy().into_owned();
-            let kind = kind.split([':', '(']).next().unwrap_or_default().trim().to_owned();
+            let mut kind = kind.split([':', '(']).next().unwrap_or_default().trim().to_owned();
+            if kind.starts_with("/sys/fs/cgroup") {
+                "cgroup".clone_into(&mut kind); // each is another one
+            }
             *descriptors.entry(kind).or_insert(0) += 1;
         }
     }
@@ -164,7 +167,8 @@ fn now_within(now: &BTreeMap<String, usize>, before: &BTreeMap<String, usize>) -
 async fn nothing_is_left(settings: &[(&str, &str)]) {
     let count = std::env::var("INTERPRETERD_TEST_SESSIONS").ok();
     let count = count.and_then(|count| count.parse().ok()).unwrap_or(SESSIONS);
-    let server = Server::start(settings);
+    let settings = [&[("LOCAL_POOL", "0")], settings].concat();
+    let server = Server::start(&settings);
     let caller = server.caller();
     many(&caller, AT_ONCE).await; // what is only made once is there now
     let started = Instant::now();
@@ -190,6 +194,26 @@ async fn sessions_ended_in_every_way_leave_nothing() {
 #[tokio::test]
 async fn restricted_sessions_ended_in_every_way_leave_nothing() {
     nothing_is_left(&[("LOCAL_LEVELS", "restricted")]).await;
+}
+
+#[tokio::test]
+async fn sessions_of_the_pool_leave_nothing() {
+    let server = Server::start(&[("LOCAL_POOL", "2")]);
+    let caller = server.caller();
+    let taken = async || {
+        caller.full_pool().await;
+        let session = caller.session().await;
+        assert_eq!(session.text("6 * 7").await, "42");
+        assert_eq!(session.delete().await, 204);
+    };
+    taken().await; // what is only made once is there now
+    caller.full_pool().await;
+    let before = counts(&server);
+    for _ in 0..30 {
+        taken().await;
+    }
+    caller.full_pool().await;
+    settles(&server, &before);
 }
 
 #[tokio::test]

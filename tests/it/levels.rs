@@ -129,7 +129,9 @@ async fn restricted_sessions_leave_no_folder_and_no_process() {
     let server = restricted();
     let caller = server.caller();
     let session = caller.session().await;
-    let folder = server.data_dir.join("rooms").join(&session.id);
+    let told = caller.get(&session.path("")).await.1;
+    let folder = std::path::Path::new(told["files_dir"].as_str().unwrap()).parent().unwrap();
+    assert_eq!(folder.parent(), Some(server.data_dir.join("rooms").as_path()));
     let code = "import os, subprocess\nos.makedirs('a/b'); open('a/b/c', 'w').close(); os.chmod('a', 0)\nos.symlink('/usr', 'link')\n[subprocess.Popen(['sleep', '300']).pid for _ in range(3)]";
     let pids = session.text(code).await;
     let pids: Vec<u32> =
@@ -177,7 +179,8 @@ async fn restricted_sessions_keep_their_files_when_the_warden_is_killed() {
 
 #[tokio::test]
 async fn restricted_sessions_change_nothing_of_the_services_files() {
-    let server = restricted();
+    // one of its own: sessions of others change the folder of all
+    let server = Server::start(&[("LOCAL_LEVELS", "restricted"), ("LOCAL_POOL", "0")]);
     let caller = server.caller();
     let session = caller.session().await;
     let seen = |path: &std::path::Path| {

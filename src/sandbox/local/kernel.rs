@@ -178,9 +178,17 @@ impl Kernel {
 
     /// True when it has come up and knows its environment.
     async fn greet(&mut self, environ: &BTreeMap<String, String>) -> bool {
+        self.hello().await && self.tell_environ(environ).await
+    }
+
+    /// Adds to the environment of all cells to come. False when the kernel does not listen.
+    pub(super) async fn tell_environ(&mut self, environ: &BTreeMap<String, String>) -> bool {
+        if environ.is_empty() {
+            return true;
+        }
         let frame = framed(&EnvironFrame { t: "environ", environ });
-        self.hello().await
-            && tokio::io::AsyncWriteExt::write_all(&mut self.control, &frame).await.is_ok()
+        let write = tokio::io::AsyncWriteExt::write_all(&mut self.control, &frame);
+        matches!(timeout(SEND_LIMIT, write).await, Ok(Ok(())))
     }
 
     async fn hello(&mut self) -> bool {

@@ -53,7 +53,6 @@ use crate::sandbox::{
     ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
 };
 
-const FILES_DIR: &str = "/files";
 const TRIAL_LIFETIME: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Makes rooms on this host; its warden starts with the first one and again after it has ended.
@@ -76,6 +75,7 @@ impl LocalProvider {
             env: std::collections::BTreeMap::new(),
             packages: Vec::new(),
             lifetime: TRIAL_LIFETIME,
+            primed: false,
         };
         let sandbox = self.create(&spec).await?;
         let trial = Trial::new();
@@ -104,13 +104,6 @@ impl SandboxProvider for LocalProvider {
             packages: false,
             network: level == IsolationLevel::None,
             absolute_files_dir: level == IsolationLevel::Namespaced,
-        }
-    }
-
-    fn files_dir(&self, session: SessionId) -> String {
-        match self.workshop.folder(self.workshop.level(), session) {
-            Ok(Some(folder)) => folder.join("files").to_string_lossy().into_owned(),
-            Ok(None) | Err(_) => FILES_DIR.to_owned(),
         }
     }
 

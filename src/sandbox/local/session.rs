@@ -25,6 +25,8 @@ use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxRecord, SandboxSpec};
 
+/// Where files are in a root of its own.
+const FILES_DIR: &str = "/files";
 const READ_BYTES: usize = 256 * 1024;
 /// Memory is asked for in pieces of this size.
 const ADMITTED_BYTES: u64 = 8 << 20;
@@ -33,7 +35,7 @@ pub(super) struct LocalSandbox {
     id: SessionId,
     workshop: Arc<Workshop>,
     limits: Limits,
-    env: BTreeMap<String, String>,
+    env: StdMutex<BTreeMap<String, String>>,
     /// The kernel, for one cell at a time; None once it has died and could not be made anew.
     kernel: Mutex<Option<Kernel>>,
     /// The room of now, for everybody; a new one takes its place when its kernel has died.
@@ -52,13 +54,18 @@ impl LocalSandbox {
         workshop: Arc<Workshop>,
         spec: &SandboxSpec,
     ) -> Result<Self, LocalError> {
-        let tenant = Tenant { session_id: spec.session_id, limits: &spec.limits, env: &spec.env };
+        let tenant = Tenant {
+            sandbox_id: spec.session_id,
+            limits: &spec.limits,
+            env: &spec.env,
+            primed: spec.primed,
+        };
         let (room, kernel) = workshop.make_room(&tenant).await?;
         Ok(Self {
             id: spec.session_id,
             workshop,
             limits: spec.limits,
-            env: spec.env.clone(),
+            env: StdMutex::new(spec.env.clone()),
             kernel: Mutex::new(Some(kernel)),
             room: StdMutex::new(room),
             moving: tokio::sync::RwLock::new(()),
@@ -84,7 +91,8 @@ impl LocalSandbox {
         if !old.gone().await {
             return Err(LocalError::NotGone);
         }
-        let tenant = Tenant { session_id: self.id, limits: &self.limits, env: &self.env };
+        let env = self.env.lock().expect("no panic while the environment is held").clone();
+        let tenant = Tenant { sandbox_id: self.id, limits: &self.limits, env: &env, primed: false };
         let (room, kernel) = self.workshop.make_room(&tenant).await?;
         let _moving = self.moving.write().await;
         let new = Arc::clone(&room);
@@ -106,13 +114,13 @@ impl LocalSandbox {
     async fn end(&self, room: &Room) {
         room.kill();
         if !room.gone().await {
-            tracing::error!(session.id = %self.id, "a session's processes do not end");
+            tracing::error!(sandbox.id = %self.id, "a session's processes do not end");
             return;
         }
         if let Some(folder) = room.folder().map(ToOwned::to_owned) {
             let removed = spawn_blocking(move || folders::remove(&folder)).await;
             if let Ok(Err(error)) = removed {
-                tracing::warn!(%error, session.id = %self.id, "a session's folder was not removed");
+                tracing::warn!(%error, sandbox.id = %self.id, "a session's folder was not removed");
             }
         }
     }
@@ -196,6 +204,23 @@ impl LocalSandbox {
 impl Sandbox for LocalSandbox {
     fn record(&self) -> SandboxRecord {
         SandboxRecord { sandbox_id: self.id.to_string() }
+    }
+
+    fn files_dir(&self) -> String {
+        match self.room().folder() {
+            Some(folder) => folder.join("files").to_string_lossy().into_owned(),
+            None => FILES_DIR.to_owned(),
+        }
+    }
+
+    async fn adopt(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let mut slot = self.kernel.lock().await;
+        let kernel = slot.as_mut().filter(|_| !self.is_terminated()).ok_or(SandboxError::Lost)?;
+        if kernel.is_unfit() || !kernel.tell_environ(&spec.env).await {
+            return Err(SandboxError::Lost);
+        }
+        self.env.lock().expect("no panic while the environment is held").clone_from(&spec.env);
+        Ok(())
     }
 
     async fn execute(&self, cell: &Cell, sink: &OutputSink) -> Result<Execution, SandboxError> {

@@ -44,6 +44,8 @@ pub(super) struct SpawnRequest {
     pub(super) folder: Option<PathBuf>,
     /// Which user namespace it gets, and no other living session has.
     pub(super) slot: u32,
+    /// The kernel says hello only when a cell has run in it.
+    pub(super) primed: bool,
 }
 
 /// What a kernel is told before its first cell. It goes to the kernel alone: whatever passes

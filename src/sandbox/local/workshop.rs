@@ -61,9 +61,11 @@ pub(super) struct Workshop {
 
 /// What a session's room is made for.
 pub(super) struct Tenant<'a> {
-    pub(super) session_id: SessionId,
+    pub(super) sandbox_id: SessionId,
     pub(super) limits: &'a Limits,
     pub(super) env: &'a BTreeMap<String, String>,
+    /// Take the time now that its first cell would take longer than later ones.
+    pub(super) primed: bool,
 }
 
 impl Workshop {
@@ -171,8 +173,12 @@ impl Workshop {
 
     /// A host may let a warden start and allow it no room.
     async fn try_room(&self, zygote: &Zygote) -> Result<(), LocalError> {
-        let tenant =
-            Tenant { session_id: SessionId::new(), limits: &self.most, env: &BTreeMap::new() };
+        let tenant = Tenant {
+            sandbox_id: SessionId::new(),
+            limits: &self.most,
+            env: &BTreeMap::new(),
+            primed: false,
+        };
         let (room, _kernel) = self.room_of(zygote, &tenant).await?;
         room.kill();
         let gone = room.gone().await;
@@ -197,13 +203,14 @@ impl Workshop {
         zygote: &Zygote,
         tenant: &Tenant<'_>,
     ) -> Result<(Arc<Room>, Kernel), LocalError> {
-        let folder = self.folder(zygote.isolation.level, tenant.session_id)?;
+        let folder = self.folder(zygote.isolation.level, tenant.sandbox_id)?;
         let counted = self.cgroups.holds(Controller::Memory).is_some();
         let mut request = bounds::spawn_request(tenant.limits, counted);
         if folder.is_some() {
             all_count_together(&mut request).await;
         }
         request.folder.clone_from(&folder);
+        request.primed = tenant.primed;
         let slot = SlotNumbers::take(&self.slots).ok_or(LocalError::NoSlot)?;
         request.slot = slot.number;
         let held = Held { cgroup: self.cgroup(&request, tenant.limits).await?, _slot: slot };

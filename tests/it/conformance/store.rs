@@ -58,7 +58,7 @@ fn session() -> Session {
         isolation: None,
         capabilities,
         limits: Limits { disk_bytes: Some(1), ..Limits::default() },
-        files_dir: "/files".to_owned(),
+        files_dir: Some("/files".to_owned()),
         packages: Vec::new(),
         created_at: now,
         last_used_at: now,

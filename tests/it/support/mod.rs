@@ -47,6 +47,18 @@ impl Caller {
         send(self.request(Method::DELETE, path)).await.status()
     }
 
+    /// The pool of the one provider there is, once it is full.
+    pub async fn full_pool(&self) -> Value {
+        loop {
+            let (_, providers) = self.get("/v1/providers").await;
+            let pool = providers["data"][0]["pool"][0].clone();
+            if pool["ready"] == pool["size"] {
+                return pool;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// A new session with default settings.
     pub async fn session(&self) -> Session<'_> {
         self.session_with(json!({})).await

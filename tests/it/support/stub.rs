@@ -7,26 +7,32 @@ use async_trait::async_trait;
 use interpreterd::domain::event::OutputSink;
 use interpreterd::domain::execution::{Cell, Execution};
 use interpreterd::domain::file::{Condition, FileEntry, FilePath, Part};
-use interpreterd::domain::id::SessionId;
 use interpreterd::domain::limits::{Limits, LimitsRequest};
 use interpreterd::domain::provider::Capabilities;
 use interpreterd::sandbox::{
     ByteStream, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
 };
 
-/// Counts what is made and ended.
-#[derive(Default)]
+/// Notes what is made, adopted and ended.
+#[derive(Default, Clone)]
 pub struct StubProvider {
     /// Where `create` waits.
     pub gate: Option<Arc<tokio::sync::Notify>>,
     /// What `list` tells and `attach` finds.
     pub there: Vec<String>,
+    pub made: Arc<Mutex<Vec<SandboxSpec>>>,
+    /// Session and sandbox of each hand-out.
+    pub adopted: Arc<Mutex<Vec<(SandboxSpec, String)>>>,
     pub ended: Arc<Mutex<Vec<String>>>,
+    /// Sandboxes that are no longer fit when they are handed out.
+    pub unfit: Arc<Mutex<Vec<String>>>,
+    /// How many of the next calls of `create` fail.
+    pub failures: Arc<Mutex<usize>>,
 }
 
 struct StubSandbox {
     id: String,
-    ended: Arc<Mutex<Vec<String>>>,
+    provider: StubProvider,
 }
 
 #[async_trait]
@@ -48,22 +54,21 @@ impl SandboxProvider for StubProvider {
         }
     }
 
-    fn files_dir(&self, _: SessionId) -> String {
-        "/files".to_owned()
-    }
-
-    fn limits(&self, _: &LimitsRequest) -> Result<Limits, SandboxError> {
-        Ok(Limits::default())
+    fn limits(&self, asked: &LimitsRequest) -> Result<Limits, SandboxError> {
+        Ok(Limits { processes: asked.processes, ..Limits::default() })
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
         if let Some(gate) = &self.gate {
             gate.notified().await;
         }
-        Ok(Arc::new(StubSandbox {
-            id: spec.session_id.to_string(),
-            ended: Arc::clone(&self.ended),
-        }))
+        self.made.lock().unwrap().push(spec.clone());
+        let mut failures = self.failures.lock().unwrap();
+        if *failures > 0 {
+            *failures -= 1;
+            return Err(SandboxError::NotReady("the stub fails".into()));
+        }
+        Ok(Arc::new(StubSandbox { id: spec.session_id.to_string(), provider: self.clone() }))
     }
 
     async fn attach(
@@ -72,8 +77,8 @@ impl SandboxProvider for StubProvider {
     ) -> Result<Option<Arc<dyn Sandbox>>, SandboxError> {
         let id = record.sandbox_id.clone();
         let found = self.there.contains(&id);
-        let ended = Arc::clone(&self.ended);
-        Ok(found.then(|| Arc::new(StubSandbox { id, ended }) as Arc<dyn Sandbox>))
+        let provider = self.clone();
+        Ok(found.then(|| Arc::new(StubSandbox { id, provider }) as Arc<dyn Sandbox>))
     }
 
     async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
@@ -95,6 +100,18 @@ impl SandboxProvider for StubProvider {
 impl Sandbox for StubSandbox {
     fn record(&self) -> SandboxRecord {
         SandboxRecord { sandbox_id: self.id.clone() }
+    }
+
+    fn files_dir(&self) -> String {
+        "/files".to_owned()
+    }
+
+    async fn adopt(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        if self.provider.unfit.lock().unwrap().contains(&self.id) {
+            return Err(SandboxError::Lost);
+        }
+        self.provider.adopted.lock().unwrap().push((spec.clone(), self.id.clone()));
+        Ok(())
     }
 
     async fn execute(&self, cell: &Cell, _: &OutputSink) -> Result<Execution, SandboxError> {
@@ -134,6 +151,6 @@ impl Sandbox for StubSandbox {
     }
 
     async fn terminate(&self) {
-        self.ended.lock().unwrap().push(self.id.clone());
+        self.provider.ended.lock().unwrap().push(self.id.clone());
     }
 }

@@ -1,7 +1,7 @@
 """One session's kernel: it moves into its room, lowers itself, and serves cells until it ends.
 
 The session socket carries frames both ways (channel.py):
-  in : {"t":"environ","environ":{}} once, before the first cell
+  in : {"t":"environ","environ":{}} before the first cell
        {"t":"exec","id","code","lang":"python"|"sh","env":{},"stdin":null|str}
   out: hello{python,landlock} · display{id,data,metadata,display_id?,update?,cut?} · result{id,n,data,metadata,cut?}
        error{id,ename,evalue,traceback,line?} · clear{id,wait} · dropped{id,what,bytes} · done{id,status,n?,exit_code}
@@ -27,12 +27,13 @@ import weakref
 
 from interpreterd_guest import jail, terminal
 from interpreterd_guest.channel import Channel
-from interpreterd_guest.shell import Current, flush, send_error
+from interpreterd_guest.shell import Current, flush, forget, send_error
 
 CONTROL_FD, LATE_FD = 950, 951  # out of the way of the low descriptors that programs expect
 NICENESS = 5  # the service goes first
 EXIT_BROKEN = 97
 NULL_DEVICE = os.makedev(1, 3)
+WARMING = "print(end='')\n1 + 1"
 SHADOW = os.path.join(os.path.dirname(os.path.dirname(__file__)), "shadow")
 
 ENVIRON = {
@@ -75,7 +76,6 @@ def live(shell, request, descriptors, plan):
     jail.die_with_parent()
     os.chdir(place.files)
     sys.path[:0] = ["", SHADOW]
-    shell.user_ns["_dh"][:] = [place.files]  # where `%cd -` goes back to
     os.environ.clear()
     path = f"{SHADOW}/bin:{plan['bin']}:/usr/local/bin:/usr/bin:/bin"
     os.environ.update(ENVIRON, PATH=path, HOME=place.home, TMPDIR=place.tmp)
@@ -86,7 +86,11 @@ def live(shell, request, descriptors, plan):
     landlock = lower(place, plan)
     reseed()
     hello = {"t": "hello", "python": sys.version.split()[0], "landlock": landlock}
-    Kernel(shell, place.tmp).serve(hello)
+    session = Kernel(shell, place.tmp)
+    if request.get("primed"):
+        session.prime()
+    shell.user_ns["_dh"][:] = [place.files]  # where `%cd -` goes back to
+    session.serve(hello)
 
 
 class Place:
@@ -276,6 +280,11 @@ class Kernel:
         self.pid = os.getpid()
         self.running = False
 
+    def prime(self):
+        """Runs a cell that leaves nothing behind: its pages are this process's own after it."""
+        self.exec({"id": None, "code": WARMING, "lang": "python"})
+        forget(self.shell)
+
     def serve(self, hello):
         Current.channel = self.channel
         terminal.install(self.shell)
@@ -285,7 +294,7 @@ class Kernel:
         while True:
             frame = self.channel.receive()
             if frame.get("t") == "exec":
-                self.exec(frame)
+                self.channel.send(self.exec(frame))
             elif frame.get("t") == "environ":
                 os.environ.update(frame["environ"])
 
@@ -294,6 +303,7 @@ class Kernel:
             raise KeyboardInterrupt
 
     def exec(self, frame):
+        """Runs a cell and gives the frame that ends it."""
         Current.cell_id = frame["id"]
         Current.errors, Current.display_failed, Current.began = 0, False, False
         status, more = "error", {"exit_code": 1}
@@ -318,8 +328,8 @@ class Kernel:
         set_environ(undo)
         flush()
         self.streams.restore()
-        self.channel.send({"t": "done", "id": Current.cell_id, "status": status, **more})
         Current.cell_id = None
+        return {"t": "done", "id": frame["id"], "status": status, **more}
 
     def fail(self, error, frame):
         """Something of ours failed: a shell that did so on what user code did to it can run no cell again."""

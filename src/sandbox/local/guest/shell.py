@@ -163,6 +163,8 @@ def replace_installers(shell):
 def forget(shell):
     """Back to a fresh namespace after warming."""
     shell.reset(new_session=False)
+    shell.history_manager.input_hist_parsed[:] = [""]
+    shell.history_manager.input_hist_raw[:] = [""]
     shell.user_module.__spec__ = None  # multiprocessing's spawn and forkserver look at it
     shell.execution_count = 1
 

@@ -1,0 +1,331 @@
+//! Sandboxes that are kept ready, so that a session need not wait.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec};
+use crate::domain::id::SessionId;
+use crate::domain::limits::{Limits, LimitsRequest};
+use crate::domain::provider::{Capabilities, Primed};
+
+/// Making one must not slow down the session that the last one was taken for.
+const QUIET: Duration = Duration::from_millis(15);
+/// Where sessions are made all the time, there is no quiet: then one is made anyway.
+const PATIENCE: Duration = Duration::from_millis(150);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAKE_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a pool keeps.
+#[derive(Debug, Clone)]
+pub struct PoolPlan {
+    /// How many sandboxes of each set of packages; 0: none, and the pool only passes on.
+    pub size: u32,
+    /// Older ones are ended and made anew.
+    pub max_age: Duration,
+    /// How long a sandbox may be needed once it is handed out.
+    pub lifetime: Duration,
+    /// The sets of packages, the empty one among them.
+    pub sets: Vec<Vec<String>>,
+}
+
+/// A provider with sandboxes at hand: they have run a cell before a session asks for them. Sessions
+/// with lower limits or packages of their own go past it.
+pub struct Pool<P> {
+    inside: Arc<Inside<P>>,
+    filling: TaskTracker,
+    stop: CancellationToken,
+}
+
+struct Inside<P> {
+    provider: P,
+    plan: PoolPlan,
+    shelves: Vec<Shelf>,
+    /// Rung when there is room on a shelf.
+    taken: Notify,
+    last_taken: Mutex<Instant>,
+    /// Sandboxes that sessions wait for now.
+    awaited: AtomicUsize,
+    /// Sandboxes that are being ended.
+    ending: TaskTracker,
+}
+
+/// The sandboxes of one set of packages.
+struct Shelf {
+    packages: Vec<String>,
+    stock: Mutex<Stock>,
+}
+
+#[derive(Default)]
+struct Stock {
+    ready: VecDeque<(Instant, Arc<dyn Sandbox>)>,
+    reason: Option<String>,
+    /// Not before then is another one made.
+    pause: Duration,
+    not_before: Option<Instant>,
+}
+
+impl<P: SandboxProvider + 'static> Pool<P> {
+    /// A pool of nothing yet: it fills once its provider has been checked.
+    pub fn new(provider: P, plan: PoolPlan) -> Self {
+        let shelf =
+            |packages: &Vec<String>| Shelf { packages: packages.clone(), stock: Mutex::default() };
+        Self {
+            inside: Arc::new(Inside {
+                shelves: plan.sets.iter().map(shelf).collect(),
+                provider,
+                plan,
+                taken: Notify::new(),
+                last_taken: Mutex::new(Instant::now()),
+                awaited: AtomicUsize::new(0),
+                ending: TaskTracker::new(),
+            }),
+            filling: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    fn start_filling(&self) {
+        if self.inside.plan.size == 0 || !self.filling.is_empty() || self.stop.is_cancelled() {
+            return;
+        }
+        let (inside, stop) = (Arc::clone(&self.inside), self.stop.clone());
+        self.filling.spawn(async move {
+            while !stop.is_cancelled() {
+                inside.fill(&stop).await;
+            }
+            inside.empty();
+        });
+    }
+}
+
+#[async_trait]
+impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
+    fn kind(&self) -> &'static str {
+        self.inside.provider.kind()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inside.provider.capabilities()
+    }
+
+    fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError> {
+        self.inside.provider.limits(request)
+    }
+
+    /// One that is ready where there is one; a new one else.
+    async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
+        if let Some(shelf) = self.inside.shelf(spec) {
+            while let Some(sandbox) = self.inside.take(shelf) {
+                match sandbox.adopt(spec).await {
+                    Ok(()) => return Ok(sandbox),
+                    Err(_) => self.inside.end(sandbox),
+                }
+            }
+        }
+        let _awaited = Awaited::enter(&self.inside.awaited);
+        self.inside.provider.create(spec).await
+    }
+
+    async fn attach(
+        &self,
+        record: &SandboxRecord,
+    ) -> Result<Option<Arc<dyn Sandbox>>, SandboxError> {
+        self.inside.provider.attach(record).await
+    }
+
+    async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
+        self.inside.provider.list().await
+    }
+
+    async fn check(&self) -> Result<ProviderReport, SandboxError> {
+        let report = self.inside.provider.check().await?;
+        self.start_filling();
+        Ok(report)
+    }
+
+    fn pool(&self) -> Vec<Primed> {
+        if self.inside.plan.size == 0 {
+            return Vec::new();
+        }
+        self.inside.shelves.iter().map(|shelf| shelf.told(self.inside.plan.size)).collect()
+    }
+
+    async fn close(&self) {
+        self.stop.cancel();
+        self.filling.close();
+        self.filling.wait().await;
+        self.inside.ending.close();
+        self.inside.ending.wait().await;
+        self.inside.provider.close().await;
+    }
+}
+
+impl<P: SandboxProvider + 'static> Inside<P> {
+    /// The shelf that may have what is asked for.
+    fn shelf(&self, spec: &SandboxSpec) -> Option<&Shelf> {
+        if self.plan.size == 0
+            || self.provider.limits(&LimitsRequest::default()).ok()? != spec.limits
+        {
+            return None;
+        }
+        self.shelves.iter().find(|shelf| shelf.packages == spec.packages)
+    }
+
+    fn take(&self, shelf: &Shelf) -> Option<Arc<dyn Sandbox>> {
+        let taken = shelf.stock().ready.pop_front();
+        *self.last_taken.lock().expect("no panic while it is held") = Instant::now();
+        self.taken.notify_one();
+        taken.map(|(_, sandbox)| sandbox)
+    }
+
+    /// One step: makes the sandbox that is missed most, or waits until there is something to do.
+    async fn fill(&self, stop: &CancellationToken) {
+        self.end_old();
+        let (emptiest, next) = self.next();
+        let Some(shelf) = emptiest else {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.taken.notified() => {}
+                () = sleep_until(next) => {}
+            }
+            return;
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = self.quiet() => {}
+        }
+        let spec = SandboxSpec {
+            session_id: SessionId::new(),
+            limits: self.provider.limits(&LimitsRequest::default()).unwrap_or_default(),
+            env: std::collections::BTreeMap::new(),
+            packages: shelf.packages.clone(),
+            lifetime: self.plan.max_age + self.plan.lifetime,
+            primed: true,
+        };
+        let made = tokio::time::timeout(MAKE_LIMIT, self.provider.create(&spec)).await;
+        shelf.stock().put(made.unwrap_or(Err(SandboxError::TooSlow)));
+    }
+
+    /// The shelf with the fewest that may be filled now, or when to look again.
+    fn next(&self) -> (Option<&Shelf>, Instant) {
+        let now = Instant::now();
+        let mut next = now + self.plan.max_age;
+        let mut emptiest: Option<(&Shelf, usize)> = None;
+        for shelf in &self.shelves {
+            let stock = shelf.stock();
+            let count = stock.ready.len();
+            if let Some((made, _)) = stock.ready.front() {
+                next = next.min(*made + self.plan.max_age);
+            }
+            match stock.not_before {
+                _ if count >= self.plan.size as usize => {}
+                Some(not_before) if not_before > now => next = next.min(not_before),
+                _ if emptiest.is_none_or(|(_, least)| count < least) => {
+                    emptiest = Some((shelf, count));
+                }
+                _ => {}
+            }
+        }
+        (emptiest.map(|(shelf, _)| shelf), next)
+    }
+
+    /// Returns when no session waits for a sandbox and none has taken one for a moment, or when that
+    /// has been waited for long enough.
+    async fn quiet(&self) {
+        let latest = Instant::now() + PATIENCE;
+        loop {
+            let last = *self.last_taken.lock().expect("no panic while it is held");
+            let now = Instant::now();
+            let is_quiet = self.awaited.load(Ordering::SeqCst) == 0 && now >= last + QUIET;
+            if is_quiet || now >= latest {
+                return;
+            }
+            sleep(QUIET / 3).await;
+        }
+    }
+
+    fn end_old(&self) {
+        let oldest = Instant::now().checked_sub(self.plan.max_age);
+        for shelf in &self.shelves {
+            let mut stock = shelf.stock();
+            while let Some((made, _)) = stock.ready.front()
+                && oldest.is_some_and(|oldest| *made <= oldest)
+            {
+                if let Some((_, sandbox)) = stock.ready.pop_front() {
+                    self.end(sandbox);
+                }
+            }
+        }
+    }
+
+    fn empty(&self) {
+        for shelf in &self.shelves {
+            for (_, sandbox) in shelf.stock().ready.drain(..) {
+                self.end(sandbox);
+            }
+        }
+    }
+
+    fn end(&self, sandbox: Arc<dyn Sandbox>) {
+        self.ending.spawn(async move { sandbox.terminate().await });
+    }
+}
+
+impl Shelf {
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().expect("no panic while a shelf is held")
+    }
+
+    fn told(&self, size: u32) -> Primed {
+        let stock = self.stock();
+        Primed {
+            packages: self.packages.clone(),
+            size,
+            ready: u32::try_from(stock.ready.len()).unwrap_or(u32::MAX),
+            reason: stock.reason.clone(),
+        }
+    }
+}
+
+impl Stock {
+    fn put(&mut self, made: Result<Arc<dyn Sandbox>, SandboxError>) {
+        match made {
+            Ok(sandbox) => {
+                self.ready.push_back((Instant::now(), sandbox));
+                (self.reason, self.not_before, self.pause) = (None, None, Duration::ZERO);
+            }
+            Err(error) => {
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(error = cause, "a sandbox for the pool was not made");
+                self.reason = Some(error.to_string());
+                self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                self.not_before = Some(Instant::now() + self.pause);
+            }
+        }
+    }
+}
+
+/// A session waits for a sandbox as long as this is.
+struct Awaited<'a>(&'a AtomicUsize);
+
+impl<'a> Awaited<'a> {
+    fn enter(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
