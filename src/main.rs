@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use interpreterd::config::{self, Action, GuestAction};
+use interpreterd::domain::coded::chain;
 use interpreterd::sandbox::local;
 use interpreterd::{api, app};
 
@@ -14,7 +15,7 @@ fn main() -> ExitCode {
     match act() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("interpreterd: {}", app::chain(error.as_ref()));
+            eprintln!("interpreterd: {}", chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }

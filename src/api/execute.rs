@@ -18,6 +18,7 @@ use super::seconds::Seconds;
 use crate::domain::execution::{Execution, Language};
 use crate::domain::file::FilePath;
 use crate::domain::limits::LimitsRequest;
+use crate::domain::package::PackageSet;
 use crate::runs::spool::{Content, NewFile};
 use crate::runs::{NewCell, NewExecute, Order};
 use crate::sessions::NewSession;
@@ -33,9 +34,11 @@ pub(super) struct ExecuteRequest {
     files: Vec<FileRequest>,
     /// The provider entry; the default one when absent.
     provider: Option<String>,
-    /// Packages that must be there.
+    /// Packages that must be there besides those that `/v1/providers` lists: names, with versions
+    /// where they matter, as PEP 508 writes them (`polars`, `duckdb>=1,<2`); 64 at most.
     #[serde(default)]
-    packages: Vec<String>,
+    #[schema(value_type = Vec<String>, max_items = 64)]
+    packages: PackageSet,
     /// Environment; never stored.
     #[serde(default)]
     env: BTreeMap<String, String>,

@@ -16,6 +16,7 @@ use super::problem::{Bodied, Guarded, InSession, Making, Problem};
 use super::respond::{Ways, respond};
 use super::seconds::Seconds;
 use crate::domain::id::SessionId;
+use crate::domain::package::PackageSet;
 use crate::domain::run::Run;
 use crate::runs::spool::NewFile;
 use crate::runs::{NewInterpret, Order};
@@ -32,9 +33,11 @@ pub(super) struct InterpretRequest {
     files: Vec<FileRequest>,
     /// The provider entry; the default one when absent.
     provider: Option<String>,
-    /// Packages that must be there.
+    /// Packages that must be there besides those that `/v1/providers` lists: names, with versions
+    /// where they matter, as PEP 508 writes them (`polars`, `duckdb>=1,<2`); 64 at most.
     #[serde(default)]
-    packages: Vec<String>,
+    #[schema(value_type = Vec<String>, max_items = 64)]
+    packages: PackageSet,
     /// Environment of each cell; never stored.
     #[serde(default)]
     env: BTreeMap<String, String>,

@@ -14,6 +14,7 @@ use super::respond::key;
 use super::seconds::Seconds;
 use crate::domain::id::SessionId;
 use crate::domain::limits::LimitsRequest;
+use crate::domain::package::PackageSet;
 use crate::domain::session::Session;
 use crate::sessions::{NewSession, SessionChange};
 use axum::extract::State;
@@ -24,9 +25,11 @@ use axum::extract::State;
 pub(super) struct CreateSessionRequest {
     /// The provider entry; the default one when absent.
     provider: Option<String>,
-    /// Packages that must be there.
+    /// Packages that must be there besides those that `/v1/providers` lists: names, with versions
+    /// where they matter, as PEP 508 writes them (`polars`, `duckdb>=1,<2`); 64 at most.
     #[serde(default)]
-    packages: Vec<String>,
+    #[schema(value_type = Vec<String>, max_items = 64)]
+    packages: PackageSet,
     /// Environment of all its cells; kept in memory only.
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -86,7 +89,7 @@ impl ChangeSessionRequest {
 
 /// Create a session: a sandbox with files and state.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = CreateSessionRequest,
-    responses((status = 201, description = "The session, ready for its first cell", body = Session, headers(("Location" = String, description = "Where the session is"))), Guarded, Bodied, Making,
+    responses((status = 201, description = "The session, ready for its first cell; `starting` while packages are being installed: then cells and files wait", body = Session, headers(("Location" = String, description = "Where the session is"))), Guarded, Bodied, Making,
         (status = 409, description = "The provider cannot do what was asked", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create_session(
     State(state): State<ApiState>,
@@ -144,7 +147,9 @@ pub(super) async fn change_session(
 /// Stop the running cell, its state kept where the provider can. Does nothing when none runs.
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/interrupt", tag = "sessions",
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 204, description = "It has been told to stop"), Guarded, Addressed, InSession))]
+    responses((status = 204, description = "It has been told to stop"), Guarded, Addressed,
+        (status = 404, description = "There is no such session", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The session has ended; `detail` says when and why", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn interrupt(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,

@@ -1,7 +1,8 @@
 //! Says what works on this machine, what is missing and what to do.
 
-use super::{AppError, admit, chain, runtime};
+use super::{AppError, admit, runtime};
 use crate::config::Settings;
+use crate::domain::coded::chain;
 use crate::domain::provider::Isolation;
 use crate::llm::LlmError;
 use crate::llm::connect::Models;

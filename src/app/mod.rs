@@ -91,22 +91,6 @@ pub fn serve(settings: &Settings) -> Result<(), AppError> {
     })
 }
 
-/// An error with its causes, for people.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 fn admit(settings: &Settings) -> Result<Access, AppError> {
     let server = &settings.server;
     let access = Access::new(&server.api_keys)?;

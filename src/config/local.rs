@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::seconds;
+use secrecy::SecretString;
+
+use super::{seconds, vendor};
+use crate::domain::package::PackageSet;
 
 /// Sandboxes of the provider `local`: the defaults, which are also the most that a request may ask for.
 #[derive(Debug, Clone, Args)]
@@ -58,6 +61,41 @@ pub struct LocalSettings {
     /// Age at which a sandbox that nobody has taken is made anew, in seconds
     #[arg(long, env = "INTERPRETERD_LOCAL_POOL_AGE_SECONDS", default_value = "3600", value_parser = seconds)]
     pub local_pool_age_seconds: Duration,
+    /// Packages that a request may ask for
+    #[arg(long, env = "INTERPRETERD_LOCAL_PACKAGES", default_value = "any")]
+    pub local_packages: PackageMode,
+    /// Sets of packages that are installed at start and imported before a session asks for them: names and versions with spaces between them, sets separated by semicolons
+    #[arg(long, env = "INTERPRETERD_LOCAL_PACKAGE_SETS", value_delimiter = ';')]
+    pub local_package_sets: Vec<PackageSet>,
+    /// Index of packages (PEP 503 or 691); else PIP_INDEX_URL, else the one that pip knows
+    #[arg(long, env = "INTERPRETERD_LOCAL_PACKAGE_INDEX", hide_env_values = true)]
+    pub local_package_index: Option<SecretString>,
+    /// What the packages of one set may take on disk, in bytes; three times as much memory while they are installed
+    #[arg(long, env = "INTERPRETERD_LOCAL_PACKAGE_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub local_package_bytes: u64,
+    /// What all installed sets may take on disk, in bytes; those that were not used lately go first
+    #[arg(long, env = "INTERPRETERD_LOCAL_PACKAGE_CACHE_BYTES", default_value_t = 8 << 30)]
+    pub local_package_cache_bytes: u64,
+}
+
+impl LocalSettings {
+    /// The index of packages: ours, else pip's name for it.
+    #[must_use]
+    pub fn package_index(&self) -> Option<SecretString> {
+        let ours = self.local_package_index.clone();
+        ours.or_else(|| vendor("PIP_INDEX_URL").map(SecretString::from))
+    }
+}
+
+/// Packages that a request may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PackageMode {
+    /// None but those that are there.
+    Off,
+    /// The sets that the settings name.
+    Prepared,
+    /// Whatever the index has as wheels.
+    Any,
 }
 
 /// How strongly sessions of `local` may be kept apart.

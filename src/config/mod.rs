@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
-pub use local::{GuestSettings, LocalLevel, LocalSettings};
+pub use local::{GuestSettings, LocalLevel, LocalSettings, PackageMode};
 
 /// The names of all environment variables of ours begin so.
 pub const ENV_PREFIX: &str = "INTERPRETERD_";
@@ -151,6 +151,9 @@ pub struct LimitSettings {
     /// Time for the making of a sandbox, in seconds
     #[arg(long, env = "INTERPRETERD_CREATE_SECONDS", default_value = "60", value_parser = seconds)]
     pub create_seconds: Duration,
+    /// Time for the installing of packages, in seconds
+    #[arg(long, env = "INTERPRETERD_INSTALL_SECONDS", default_value = "300", value_parser = seconds)]
+    pub install_seconds: Duration,
     /// Time for the end of a sandbox, in seconds
     #[arg(long, env = "INTERPRETERD_TEARDOWN_SECONDS", default_value = "10", value_parser = seconds)]
     pub teardown_seconds: Duration,

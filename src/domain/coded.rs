@@ -18,6 +18,22 @@ pub trait Coded {
     }
 }
 
+/// An error with its causes, for people.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
 /// The class of an error and its name in snake case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code {

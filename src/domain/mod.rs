@@ -9,6 +9,7 @@ pub mod file;
 pub mod id;
 pub mod limits;
 pub mod list;
+pub mod package;
 pub mod provider;
 pub mod run;
 pub mod session;

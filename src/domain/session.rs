@@ -51,6 +51,12 @@ pub struct Session {
     /// Why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,
+    /// What is being done while it is starting, such as `installing packages`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub progress: Option<String>,
+    /// Why its sandbox could not be made.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<SessionFailure>,
     /// What the caller noted.
     pub metadata: BTreeMap<String, String>,
 }
@@ -61,6 +67,15 @@ impl Session {
     pub fn folder(&self) -> &str {
         self.files_dir.as_deref().unwrap_or(".")
     }
+}
+
+/// Why a session's sandbox could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionFailure {
+    /// The code that a problem would have, such as `package_not_found`.
+    pub code: String,
+    /// What happened, for people.
+    pub message: String,
 }
 
 /// Where a session stands.

@@ -51,6 +51,9 @@ pub(super) fn system(task: &Task, session: &Session, provider: &ProviderInfo) ->
     if !packages.is_empty() {
         fact(format!("Installed packages include {packages}."));
     }
+    if !session.packages.is_empty() {
+        fact(format!("Installed for this session besides: {}.", session.packages.join(", ")));
+    }
     text.push_str(
         "\nWhat your code prints and the value of its last expression come back to you. \
          Look at data before you assume what is in it. When code fails, read the error, fix it and run it again. \

@@ -64,7 +64,8 @@ impl Desk {
         new: &NewSession,
         work: Duration,
     ) -> NewSession {
-        let longest = self.limits.create_seconds + work + AROUND_WORK;
+        let made = self.limits.create_seconds + self.limits.install_seconds;
+        let longest = made + work + AROUND_WORK;
         let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds.max(longest));
         NewSession { id: ticket.own_session, lifetime: Some(lifetime), ..new.clone() }
     }

@@ -68,30 +68,6 @@ impl Runs {
     pub fn claim(&self, order: &Order, key: Key) -> Claim {
         self.desk.claim(key, &fingerprint(order))
     }
-
-    /// Makes a session once for its key.
-    pub async fn create_session_once(
-        &self,
-        tenant: &Tenant,
-        new: NewSession,
-        key: Key,
-    ) -> Result<Session, RunError> {
-        self.desk.check_session(&new)?;
-        let claim = self.desk.claim(key, &session_fingerprint(&new));
-        if let Some(session) = self.desk.claimed_session(tenant, &claim).await? {
-            return Ok(session);
-        }
-        let (desk, owner, kept) = (Arc::clone(&self.desk), tenant.clone(), claim.clone());
-        let new = NewSession { claim: Some(kept), ..new };
-        self.admit()?;
-        let made = self.tracker.spawn(async move { desk.sessions.create(&owner, new).await });
-        match made.await.map_err(RunError::Panicked)?.map_err(RunError::from) {
-            Err(error) if error.is_claimed() => {
-                self.desk.claimed_session(tenant, &claim).await?.ok_or(RunError::KeyInProgress)
-            }
-            other => other,
-        }
-    }
 }
 
 /// What is needed of an order to answer it from what is stored.
@@ -113,7 +89,7 @@ impl Replay {
 }
 
 impl Desk {
-    fn claim(&self, key: Key, fingerprint: &Value) -> Claim {
+    pub(super) fn claim(&self, key: Key, fingerprint: &Value) -> Claim {
         let mut hash = Sha256::new();
         hash.update(self.store.secret());
         hash.update(fingerprint.to_string());
@@ -139,7 +115,7 @@ impl Desk {
         }
     }
 
-    async fn claimed_session(
+    pub(super) async fn claimed_session(
         &self,
         tenant: &Tenant,
         claim: &Claim,
@@ -148,11 +124,15 @@ impl Desk {
             Some(Subject::Session(id)) => {
                 let session = self.sessions.get(tenant, id).await?;
                 match session.state {
-                    SessionState::Starting => Err(RunError::KeyInProgress),
-                    SessionState::Failed => Err(SessionError::gone(&session).into()),
-                    SessionState::Ready | SessionState::Busy | SessionState::Ended => {
-                        Ok(Some(session))
+                    // one that installs packages was answered before it was ready
+                    SessionState::Starting if session.packages.is_empty() => {
+                        Err(RunError::KeyInProgress)
                     }
+                    SessionState::Failed => Err(SessionError::gone(&session).into()),
+                    SessionState::Starting
+                    | SessionState::Ready
+                    | SessionState::Busy
+                    | SessionState::Ended => Ok(Some(session)),
                 }
             }
             Some(Subject::Run(_)) => Err(RunError::KeyReused),
@@ -255,7 +235,7 @@ fn cell_fingerprint(cell: &NewCell) -> Value {
     json!([cell.code, shell, timeout, cell.env, cell.stdin, cell.keep_files])
 }
 
-fn session_fingerprint(new: &NewSession) -> Value {
+pub(super) fn session_fingerprint(new: &NewSession) -> Value {
     let seconds =
         |duration: Option<std::time::Duration>| duration.map(|duration| duration.as_secs_f64());
     json!([

@@ -11,6 +11,7 @@ mod keyed;
 mod live;
 mod order;
 mod record;
+mod session;
 pub mod spool;
 
 use std::collections::BTreeMap;
@@ -42,10 +43,9 @@ use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::provider::{ModelInfo, ProviderInfo};
 use crate::domain::run::{Run, RunSummary};
-use crate::domain::session::{EndReason, Session};
 use crate::llm::connect::Models;
 use crate::sandbox::SandboxError;
-use crate::sessions::{NewSession, SessionChange, Sessions};
+use crate::sessions::Sessions;
 use crate::store::blobs::Blobs;
 use crate::store::{Store, StoredFile};
 
@@ -104,42 +104,6 @@ impl Runs {
             stopping: CancellationToken::new(),
             interrupting: CancellationToken::new(),
         }
-    }
-
-    /// Makes a session.
-    pub async fn create_session(
-        &self,
-        tenant: &Tenant,
-        new: NewSession,
-    ) -> Result<Session, RunError> {
-        self.desk.check_session(&new)?;
-        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
-        self.tracked(|_| async move { Ok(desk.sessions.create(&tenant, new).await?) }).await
-    }
-
-    /// Changes a session: a lifetime counts from now.
-    pub async fn change_session(
-        &self,
-        tenant: &Tenant,
-        id: SessionId,
-        change: SessionChange,
-    ) -> Result<Session, RunError> {
-        let longest = self.desk.limits.lifetime_seconds_max;
-        in_range("/lifetime_seconds", change.lifetime, longest)?;
-        in_range("/idle_seconds", change.idle, longest)?;
-        check_metadata(change.metadata.as_ref().unwrap_or(&BTreeMap::new()))?;
-        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
-        self.tracked(|_| async move { Ok(desk.sessions.change(&tenant, id, &change).await?) }).await
-    }
-
-    /// Ends a session. What has begun to end it is brought to its end.
-    pub async fn end_session(&self, tenant: &Tenant, id: SessionId) -> Result<(), RunError> {
-        let (desk, tenant) = (Arc::clone(&self.desk), tenant.clone());
-        self.tracked(|_| async move {
-            desk.sessions.end(&tenant, id, EndReason::Deleted).await?;
-            Ok(())
-        })
-        .await
     }
 
     /// Does the work and gives its answer.
@@ -407,13 +371,6 @@ impl Desk {
             summary.model = Some(self.models.get(new.model.as_deref())?.name().to_owned());
         }
         Ok(summary)
-    }
-
-    fn check_session(&self, new: &NewSession) -> Result<(), RunError> {
-        check_env(&new.env)?;
-        check_metadata(&new.metadata)?;
-        in_range("/lifetime_seconds", new.lifetime, self.limits.lifetime_seconds_max)?;
-        in_range("/idle_seconds", new.idle, self.limits.lifetime_seconds_max)
     }
 
     fn check_code(&self, code: &str) -> Result<(), RunError> {

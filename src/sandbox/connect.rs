@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::Settings;
+use crate::domain::package::PackageSet;
 use crate::sandbox::SandboxProvider;
 use crate::sandbox::local::LocalProvider;
 use crate::sandbox::local::user::Taken;
@@ -18,7 +19,8 @@ pub fn providers(settings: &Settings, taken: Taken) -> Providers {
         size: settings.local.local_pool,
         max_age: settings.local.local_pool_age_seconds,
         lifetime: settings.limits.lifetime_seconds_max,
-        sets: vec![Vec::new()],
+        make_limit: settings.limits.create_seconds + settings.limits.install_seconds,
+        sets: [&[PackageSet::default()], settings.local.local_package_sets.as_slice()].concat(),
     };
     let local = Pool::new(LocalProvider::new(settings, taken), plan);
     vec![("local".to_owned(), Arc::new(local))]

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::packages::PackagesError;
 use crate::domain::coded::{Class, Code, Coded};
 
 /// What a provider or a sandbox could not do.
@@ -29,6 +30,9 @@ pub enum SandboxError {
         /// The most that the configuration allows.
         most: u64,
     },
+    /// The packages that were asked for cannot be had.
+    #[error(transparent)]
+    Packages(#[from] PackagesError),
     /// The sandbox is gone.
     #[error("the sandbox is gone")]
     Lost,
@@ -72,6 +76,7 @@ impl Coded for SandboxError {
             Self::TooSlow => Class::UpstreamTimeout.named("provider_too_slow"),
             Self::Unsupported(_) => Class::Conflict.named("provider_cannot"),
             Self::LimitOutOfRange { .. } => Class::Invalid.named("limit_out_of_range"),
+            Self::Packages(error) => error.code(),
             Self::Lost => Class::Gone.named("sandbox_lost"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
             Self::NotAFile(_) => Class::Conflict.named("not_a_file"),
@@ -89,6 +94,7 @@ impl Coded for SandboxError {
     fn field(&self) -> Option<&'static str> {
         match self {
             Self::UnknownProvider(_) => Some("/provider"),
+            Self::Packages(error) => error.field(),
             Self::LimitOutOfRange { limit, .. } => Some(limit),
             _ => None,
         }

@@ -3,9 +3,11 @@
 pub mod connect;
 mod error;
 pub mod local;
+mod packages;
 pub mod pool;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,12 +17,14 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 pub use error::SandboxError;
+pub use packages::PackagesError;
 
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
+use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Isolation, Primed};
 
 /// A file's content on its way in or out.
@@ -90,16 +94,19 @@ pub trait SandboxProvider: Send + Sync {
     /// The limits of a session that asks for these.
     fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError>;
 
-    /// Makes a sandbox that is ready for its first cell.
-    async fn create(&self, spec: &SandboxSpec)
-    -> Result<std::sync::Arc<dyn Sandbox>, SandboxError>;
+    /// Whether packages must be installed before there can be a sandbox with them.
+    async fn installs(&self, packages: &PackageSet) -> bool;
+
+    /// Makes a sandbox that is ready for its first cell. Where it installs packages, it goes on
+    /// with that when this is dropped: others may wait for the same.
+    async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError>;
 
     /// Finds a sandbox again, fit for its next cell, or None when it is gone. What was lost with the
     /// time between is said by that cell.
     async fn attach(
         &self,
         record: &SandboxRecord,
-    ) -> Result<Option<std::sync::Arc<dyn Sandbox>>, SandboxError>;
+    ) -> Result<Option<Arc<dyn Sandbox>>, SandboxError>;
 
     /// The sandboxes that this deployment has made and that are still there, to end those that
     /// nobody owns.
@@ -152,11 +159,30 @@ pub struct SandboxSpec {
     /// Environment of all its cells.
     pub env: BTreeMap<String, String>,
     /// Packages that must be there.
-    pub packages: Vec<String>,
+    pub packages: PackageSet,
     /// How long it will be needed at most.
     pub lifetime: Duration,
     /// Take the time now that a first cell would take longer than later ones.
     pub primed: bool,
+    /// Where is told what goes on meanwhile.
+    pub progress: Progress,
+}
+
+/// What is being done for a sandbox that is not there yet, for those who wait for it.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Arc<Mutex<Option<&'static str>>>);
+
+impl Progress {
+    /// Says what is being done now.
+    pub fn say(&self, what: &'static str) {
+        *self.0.lock().expect("no panic while it is held") = Some(what);
+    }
+
+    /// What was said last.
+    #[must_use]
+    pub fn now(&self) -> Option<&'static str> {
+        *self.0.lock().expect("no panic while it is held")
+    }
 }
 
 /// All that is needed to find a sandbox again.

@@ -11,9 +11,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec};
+use super::{
+    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
+};
+use crate::domain::coded::chain;
 use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
+use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Primed};
 
 /// Making one must not slow down the session that the last one was taken for.
@@ -22,7 +26,6 @@ const QUIET: Duration = Duration::from_millis(15);
 const PATIENCE: Duration = Duration::from_millis(150);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-const MAKE_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a pool keeps.
 #[derive(Debug, Clone)]
@@ -33,8 +36,10 @@ pub struct PoolPlan {
     pub max_age: Duration,
     /// How long a sandbox may be needed once it is handed out.
     pub lifetime: Duration,
+    /// How long the making of one may take.
+    pub make_limit: Duration,
     /// The sets of packages, the empty one among them.
-    pub sets: Vec<Vec<String>>,
+    pub sets: Vec<PackageSet>,
 }
 
 /// A provider with sandboxes at hand: they have run a cell before a session asks for them. Sessions
@@ -49,8 +54,6 @@ struct Inside<P> {
     provider: P,
     plan: PoolPlan,
     shelves: Vec<Shelf>,
-    /// Rung when there is room on a shelf.
-    taken: Notify,
     last_taken: Mutex<Instant>,
     /// Sandboxes that sessions wait for now.
     awaited: AtomicUsize,
@@ -60,7 +63,9 @@ struct Inside<P> {
 
 /// The sandboxes of one set of packages.
 struct Shelf {
-    packages: Vec<String>,
+    packages: PackageSet,
+    /// Rung when there is room.
+    taken: Notify,
     stock: Mutex<Stock>,
 }
 
@@ -76,14 +81,16 @@ struct Stock {
 impl<P: SandboxProvider + 'static> Pool<P> {
     /// A pool of nothing yet: it fills once its provider has been checked.
     pub fn new(provider: P, plan: PoolPlan) -> Self {
-        let shelf =
-            |packages: &Vec<String>| Shelf { packages: packages.clone(), stock: Mutex::default() };
+        let shelf = |packages: &PackageSet| Shelf {
+            packages: packages.clone(),
+            taken: Notify::new(),
+            stock: Mutex::default(),
+        };
         Self {
             inside: Arc::new(Inside {
                 shelves: plan.sets.iter().map(shelf).collect(),
                 provider,
                 plan,
-                taken: Notify::new(),
                 last_taken: Mutex::new(Instant::now()),
                 awaited: AtomicUsize::new(0),
                 ending: TaskTracker::new(),
@@ -97,13 +104,18 @@ impl<P: SandboxProvider + 'static> Pool<P> {
         if self.inside.plan.size == 0 || !self.filling.is_empty() || self.stop.is_cancelled() {
             return;
         }
-        let (inside, stop) = (Arc::clone(&self.inside), self.stop.clone());
-        self.filling.spawn(async move {
-            while !stop.is_cancelled() {
-                inside.fill(&stop).await;
-            }
-            inside.empty();
-        });
+        for number in 0..self.inside.shelves.len() {
+            let (inside, stop) = (Arc::clone(&self.inside), self.stop.clone());
+            self.filling.spawn(async move {
+                let shelf = &inside.shelves[number];
+                while !stop.is_cancelled() {
+                    inside.fill(shelf, &stop).await;
+                }
+                for (_, sandbox) in shelf.stock().ready.drain(..) {
+                    inside.end(sandbox);
+                }
+            });
+        }
     }
 }
 
@@ -133,6 +145,10 @@ impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
         }
         let _awaited = Awaited::enter(&self.inside.awaited);
         self.inside.provider.create(spec).await
+    }
+
+    async fn installs(&self, packages: &PackageSet) -> bool {
+        self.inside.provider.installs(packages).await
     }
 
     async fn attach(
@@ -183,22 +199,21 @@ impl<P: SandboxProvider + 'static> Inside<P> {
     fn take(&self, shelf: &Shelf) -> Option<Arc<dyn Sandbox>> {
         let taken = shelf.stock().ready.pop_front();
         *self.last_taken.lock().expect("no panic while it is held") = Instant::now();
-        self.taken.notify_one();
+        shelf.taken.notify_one();
         taken.map(|(_, sandbox)| sandbox)
     }
 
-    /// One step: makes the sandbox that is missed most, or waits until there is something to do.
-    async fn fill(&self, stop: &CancellationToken) {
-        self.end_old();
-        let (emptiest, next) = self.next();
-        let Some(shelf) = emptiest else {
+    /// One step: makes the sandbox that is missing, or waits until one is.
+    async fn fill(&self, shelf: &Shelf, stop: &CancellationToken) {
+        self.end_old(shelf);
+        if let Some(next) = shelf.full_until(&self.plan) {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = self.taken.notified() => {}
+                () = shelf.taken.notified() => {}
                 () = sleep_until(next) => {}
             }
             return;
-        };
+        }
         tokio::select! {
             () = stop.cancelled() => return,
             () = self.quiet() => {}
@@ -210,32 +225,13 @@ impl<P: SandboxProvider + 'static> Inside<P> {
             packages: shelf.packages.clone(),
             lifetime: self.plan.max_age + self.plan.lifetime,
             primed: true,
+            progress: Progress::default(),
         };
-        let made = tokio::time::timeout(MAKE_LIMIT, self.provider.create(&spec)).await;
+        let made = tokio::select! {
+            () = stop.cancelled() => return,
+            made = tokio::time::timeout(self.plan.make_limit, self.provider.create(&spec)) => made,
+        };
         shelf.stock().put(made.unwrap_or(Err(SandboxError::TooSlow)));
-    }
-
-    /// The shelf with the fewest that may be filled now, or when to look again.
-    fn next(&self) -> (Option<&Shelf>, Instant) {
-        let now = Instant::now();
-        let mut next = now + self.plan.max_age;
-        let mut emptiest: Option<(&Shelf, usize)> = None;
-        for shelf in &self.shelves {
-            let stock = shelf.stock();
-            let count = stock.ready.len();
-            if let Some((made, _)) = stock.ready.front() {
-                next = next.min(*made + self.plan.max_age);
-            }
-            match stock.not_before {
-                _ if count >= self.plan.size as usize => {}
-                Some(not_before) if not_before > now => next = next.min(not_before),
-                _ if emptiest.is_none_or(|(_, least)| count < least) => {
-                    emptiest = Some((shelf, count));
-                }
-                _ => {}
-            }
-        }
-        (emptiest.map(|(shelf, _)| shelf), next)
     }
 
     /// Returns when no session waits for a sandbox and none has taken one for a moment, or when that
@@ -253,23 +249,11 @@ impl<P: SandboxProvider + 'static> Inside<P> {
         }
     }
 
-    fn end_old(&self) {
-        let oldest = Instant::now().checked_sub(self.plan.max_age);
-        for shelf in &self.shelves {
-            let mut stock = shelf.stock();
-            while let Some((made, _)) = stock.ready.front()
-                && oldest.is_some_and(|oldest| *made <= oldest)
-            {
-                if let Some((_, sandbox)) = stock.ready.pop_front() {
-                    self.end(sandbox);
-                }
-            }
-        }
-    }
-
-    fn empty(&self) {
-        for shelf in &self.shelves {
-            for (_, sandbox) in shelf.stock().ready.drain(..) {
+    fn end_old(&self, shelf: &Shelf) {
+        let Some(oldest) = Instant::now().checked_sub(self.plan.max_age) else { return };
+        let mut stock = shelf.stock();
+        while stock.ready.front().is_some_and(|(made, _)| *made <= oldest) {
+            if let Some((_, sandbox)) = stock.ready.pop_front() {
                 self.end(sandbox);
             }
         }
@@ -285,10 +269,19 @@ impl Shelf {
         self.stock.lock().expect("no panic while a shelf is held")
     }
 
+    /// When to look again, where nothing is to be made now.
+    fn full_until(&self, plan: &PoolPlan) -> Option<Instant> {
+        let stock = self.stock();
+        if stock.ready.len() >= plan.size as usize {
+            return stock.ready.front().map(|(made, _)| *made + plan.max_age);
+        }
+        stock.not_before.filter(|not_before| *not_before > Instant::now())
+    }
+
     fn told(&self, size: u32) -> Primed {
         let stock = self.stock();
         Primed {
-            packages: self.packages.clone(),
+            packages: self.packages.texts(),
             size,
             ready: u32::try_from(stock.ready.len()).unwrap_or(u32::MAX),
             reason: stock.reason.clone(),
@@ -306,7 +299,7 @@ impl Stock {
             Err(error) => {
                 let cause = &error as &dyn std::error::Error;
                 tracing::warn!(error = cause, "a sandbox for the pool was not made");
-                self.reason = Some(error.to_string());
+                self.reason = Some(chain(&error));
                 self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                 self.not_before = Some(Instant::now() + self.pause);
             }

@@ -16,12 +16,14 @@ pub enum SessionError {
     #[error("there is no session {0}")]
     NotFound(SessionId),
     /// It has ended.
-    #[error("the session ended at {at} ({})", reason.word())]
+    #[error("the session ended at {at} ({}{why})", reason.word())]
     Gone {
         /// When, in RFC 3339.
         at: String,
         /// Why.
         reason: EndReason,
+        /// Why its sandbox could not be made, after a colon.
+        why: String,
     },
     /// Too many calls wait for it.
     #[error("{0} calls wait for this session already")]
@@ -48,6 +50,10 @@ impl SessionError {
         Self::Gone {
             at: at.format(&Rfc3339).unwrap_or_default(),
             reason: session.end_reason.unwrap_or(EndReason::Lost),
+            why: session
+                .failure
+                .as_ref()
+                .map_or_else(String::new, |failure| format!(": {}", failure.message)),
         }
     }
 }

@@ -30,6 +30,7 @@ impl Lease {
                 Arc::clone(&slot.turn).lock_owned().await
             }
         };
+        slot.settled().await; // the first in line waits for the sandbox
         if slot.is_over() {
             return Err(slot.gone()); // it ended while we stood in line
         }

@@ -23,12 +23,14 @@ use slot::{Ended, Slot};
 
 use crate::config::LimitSettings;
 use crate::domain::claim::Claim;
+use crate::domain::coded::{Coded, chain};
 use crate::domain::crash;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::limits::LimitsRequest;
 use crate::domain::list::Page;
+use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Isolation, ProviderInfo};
-use crate::domain::session::{EndReason, Session, SessionState};
+use crate::domain::session::{EndReason, Session, SessionFailure, SessionState};
 use crate::sandbox::connect::Providers;
 use crate::sandbox::{ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec};
 use crate::store::Store;
@@ -41,7 +43,7 @@ pub struct NewSession {
     /// The provider entry.
     pub provider: Option<String>,
     /// Packages that must be there.
-    pub packages: Vec<String>,
+    pub packages: PackageSet,
     /// Environment of all its cells; never stored.
     pub env: BTreeMap<String, String>,
     /// Lower limits.
@@ -76,6 +78,23 @@ pub struct Sessions {
     limits: LimitSettings,
     /// Rung when a deadline has come nearer.
     deadlines: Notify,
+}
+
+/// A session that is written down and has no sandbox yet.
+pub struct Starting {
+    slot: Arc<Slot>,
+    provider: Arc<dyn SandboxProvider>,
+    spec: SandboxSpec,
+    /// Packages are installed first, which takes its time.
+    pub installs: bool,
+}
+
+impl Starting {
+    /// The session as it is now.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        self.slot.snapshot()
+    }
 }
 
 struct Entry {
@@ -144,14 +163,20 @@ impl Sessions {
 
     /// Makes a session and waits until it is ready for its first cell.
     pub async fn create(&self, tenant: &Tenant, new: NewSession) -> Result<Session, SessionError> {
+        let starting = self.begin(tenant, new).await?;
+        self.furnish(starting).await
+    }
+
+    /// Writes a session down, whose sandbox must then be made.
+    pub async fn begin(&self, tenant: &Tenant, new: NewSession) -> Result<Starting, SessionError> {
         let entry = self.entry(new.provider.as_deref())?;
         let limits = entry.provider.limits(&new.limits)?;
+        let installs = entry.provider.installs(&new.packages).await;
         let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds);
         let idle = new.idle.unwrap_or(self.limits.idle_seconds);
         let now = OffsetDateTime::now_utc();
-        let id = new.id.unwrap_or_else(SessionId::new);
         let session = Session {
-            id,
+            id: new.id.unwrap_or_else(SessionId::new),
             provider: entry.name.clone(),
             sandbox_id: None,
             state: SessionState::Starting,
@@ -159,49 +184,51 @@ impl Sessions {
             capabilities: entry.provider.capabilities(),
             limits,
             files_dir: None,
-            packages: new.packages.clone(),
+            packages: new.packages.texts(),
             created_at: now,
             last_used_at: now,
             expires_at: now + lifetime,
             ended_at: None,
             end_reason: None,
+            progress: None,
+            failure: None,
             metadata: new.metadata,
         };
+        let id = session.id;
+        let slot =
+            Arc::new(Slot::new(tenant.clone(), session, lifetime, idle, self.limits.session_queue));
         let spec = SandboxSpec {
-            session_id: session.id,
+            session_id: id,
             limits,
             env: new.env,
             packages: new.packages,
             lifetime,
             primed: false,
+            progress: slot.progress.clone(),
         };
-        let slot =
-            Arc::new(Slot::new(tenant.clone(), session, lifetime, idle, self.limits.session_queue));
         self.admit(&slot)?;
-        let made = self.furnish(&slot, entry, &spec, new.claim.as_ref()).await;
-        self.deadlines.notify_one();
-        made
-    }
-
-    /// The row stands before the sandbox does: whatever happens between, the session is known.
-    async fn furnish(
-        &self,
-        slot: &Arc<Slot>,
-        entry: &Entry,
-        spec: &SandboxSpec,
-        claim: Option<&Claim>,
-    ) -> Result<Session, SessionError> {
-        if let Err(error) = self.store.insert_session(&slot.tenant, &slot.snapshot(), claim).await {
-            self.forget(spec.session_id);
+        // the row stands before the sandbox does: whatever happens between, the session is known
+        if let Err(error) =
+            self.store.insert_session(tenant, &slot.snapshot(), new.claim.as_ref()).await
+        {
+            self.forget(id);
             return Err(error.into());
         }
         crash::point("session.inserted");
-        let limit = self.limits.create_seconds;
-        let made = match tokio::time::timeout(limit, entry.provider.create(spec)).await {
+        self.deadlines.notify_one();
+        Ok(Starting { slot, provider: Arc::clone(&entry.provider), spec, installs })
+    }
+
+    /// Makes the sandbox of a session that was written down.
+    pub async fn furnish(&self, starting: Starting) -> Result<Session, SessionError> {
+        let Starting { slot, provider, spec, installs } = starting;
+        let installing = if installs { self.limits.install_seconds } else { Duration::ZERO };
+        let limit = self.limits.create_seconds + installing;
+        let made = match tokio::time::timeout(limit, provider.create(&spec)).await {
             Ok(made) => made,
             Err(_) => Err(SandboxError::TooSlow),
         };
-        match made {
+        let made = match made {
             Ok(sandbox) => {
                 crash::point("session.made");
                 if !slot.furnish(&sandbox) {
@@ -212,10 +239,16 @@ impl Sessions {
                 Ok(slot.snapshot())
             }
             Err(error) => {
+                slot.note_failure(SessionFailure {
+                    code: error.code().name.to_owned(),
+                    message: error.to_string(),
+                });
                 self.end(&slot.tenant, spec.session_id, EndReason::Failed).await?;
                 Err(error.into())
             }
-        }
+        };
+        self.deadlines.notify_one();
+        made
     }
 
     fn admit(&self, slot: &Arc<Slot>) -> Result<(), SessionError> {
@@ -259,7 +292,9 @@ impl Sessions {
     /// Stops the running cell, its state kept where the provider can. Does nothing when none runs.
     pub async fn interrupt(&self, tenant: &Tenant, id: SessionId) -> Result<(), SessionError> {
         let slot = self.living(tenant, id).await?;
-        slot.sandbox()?.interrupt().await;
+        if let Ok(sandbox) = slot.sandbox() {
+            sandbox.interrupt().await;
+        }
         Ok(())
     }
 
@@ -274,15 +309,17 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// The sandbox of a living session, for its files: a cell may be running in it.
+    /// The sandbox of a living session, for its files: a cell may be running in it. Waits while the
+    /// session is starting.
     pub async fn sandbox(
         &self,
         tenant: &Tenant,
         id: SessionId,
     ) -> Result<Arc<dyn Sandbox>, SessionError> {
         let slot = self.living(tenant, id).await?;
+        slot.settled().await;
         slot.touch();
-        slot.sandbox()
+        slot.sandbox().map_err(|error| if slot.is_over() { slot.gone() } else { error })
     }
 
     /// Waits for its turn, then holds the session's sandbox until dropped.
@@ -427,16 +464,4 @@ impl Entry {
         let report = self.report.lock().expect("no panic while the report is held");
         report.as_ref().ok().and_then(|report| report.isolation.clone())
     }
-}
-
-/// An error with its causes, for people.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{SessionChange, SessionError};
 use crate::domain::id::{SessionId, Tenant};
-use crate::domain::session::{EndReason, Session, SessionState};
-use crate::sandbox::Sandbox;
+use crate::domain::session::{EndReason, Session, SessionFailure, SessionState};
+use crate::sandbox::{Progress, Sandbox};
 
 /// A session, its sandbox and the line of those who wait for it.
 pub(super) struct Slot {
@@ -22,6 +23,10 @@ pub(super) struct Slot {
     pub(super) max_waiting: u32,
     /// True from its end on until the store knows of it.
     pub(super) unwritten: AtomicBool,
+    /// Cancelled once it has a sandbox, or never will.
+    settled: CancellationToken,
+    /// What is being done until then.
+    pub(super) progress: Progress,
     inside: Mutex<Inside>,
 }
 
@@ -59,6 +64,8 @@ impl Slot {
             waiting: AtomicU32::new(0),
             max_waiting,
             unwritten: AtomicBool::new(false),
+            settled: CancellationToken::new(),
+            progress: Progress::default(),
             inside: Mutex::new(Inside {
                 idle,
                 session,
@@ -74,7 +81,16 @@ impl Slot {
     }
 
     pub(super) fn snapshot(&self) -> Session {
-        self.inside().session.clone()
+        let mut session = self.inside().session.clone();
+        if session.state == SessionState::Starting {
+            session.progress = self.progress.now().map(str::to_owned);
+        }
+        session
+    }
+
+    /// Waits until it has a sandbox, or never will.
+    pub(super) async fn settled(&self) {
+        self.settled.cancelled().await;
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -116,6 +132,7 @@ impl Slot {
         inside.session.files_dir = Some(sandbox.files_dir());
         inside.sandbox = Some(Arc::clone(sandbox));
         inside.last_used = Instant::now();
+        self.settled.cancel();
         true
     }
 
@@ -142,8 +159,14 @@ impl Slot {
         };
     }
 
+    /// Notes why its sandbox could not be made; its end comes next.
+    pub(super) fn note_failure(&self, failure: SessionFailure) {
+        self.inside().session.failure = Some(failure);
+    }
+
     /// Ends it and gives its sandbox away.
     pub(super) fn end(&self, reason: EndReason) -> Ended {
+        self.settled.cancel();
         let mut inside = self.inside();
         inside.session.state = match inside.session.state {
             SessionState::Ended | SessionState::Failed => return Ended::Before,

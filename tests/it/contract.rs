@@ -115,7 +115,8 @@ async fn an_id_that_is_none_an_unknown_and_an_ended_session_are_told_apart() {
 
 #[tokio::test]
 async fn a_bad_body_is_told_by_its_kind_on_every_route_that_takes_one() {
-    let server = Server::start(&[("BODY_BYTES", "1000"), ("FILE_BYTES", "1000")]);
+    let server =
+        Server::start(&[("BODY_BYTES", "1000"), ("FILE_BYTES", "1000"), ("LOCAL_PACKAGES", "off")]);
     let caller = server.caller();
     let session = caller.session().await;
     for (method, path) in body_routes(&session.path("")) {
@@ -185,6 +186,8 @@ async fn what_is_no_file_is_a_conflict_and_conditions_hold_for_every_read() {
             "{method}"
         );
     }
+    let upload = caller.request(Method::POST, &session.path("/files"));
+    assert_eq!(problem(&answer(upload.multipart(form("folder", vec![0]))).await).0, 409);
     assert_eq!(call(&caller, &Method::HEAD, &session.path("/files/none"), None).await, 404);
     let (_, execution) =
         caller.post("/v1/execute", json!({"code": "open('f', 'w').write('0123456789')"})).await;
@@ -327,7 +330,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_session_that_is_still_starting_says_so_on_every_route() {
+async fn calls_wait_while_a_session_is_starting_but_for_those_that_need_not() {
     let folder = tempfile::tempdir().unwrap();
     let gate = Arc::new(tokio::sync::Notify::new());
     let (router, sessions) = house(
@@ -350,17 +353,27 @@ async fn a_session_that_is_still_starting_says_so_on_every_route() {
             break format!("/v1/sessions/{}", session["id"].as_str().unwrap());
         }
     };
-    let routes = session_routes().into_iter().filter(|(method, _, _)| *method != Method::PATCH);
-    for (method, rest, body) in routes.chain([
-        (Method::PATCH, "", Some(json!({"lifetime_seconds": 5}))),
-        (Method::POST, "/files", None),
-    ]) {
-        let (status, told) = ask(&router, &method, &format!("{path}{rest}"), body.as_ref()).await;
-        assert_eq!(status, 409, "{method} {rest}");
-        assert!(method == Method::HEAD || told["code"] == "session_starting", "{told}");
-    }
+    let lifetime = json!({"lifetime_seconds": 5});
+    let (status, told) = ask(&router, &Method::PATCH, &path, Some(&lifetime)).await;
+    assert_eq!((status.as_u16(), &told["code"]), (409, &json!("session_starting")));
+    let (status, _) = ask(&router, &Method::POST, &format!("{path}/interrupt"), None).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    let waits = |(method, rest, _): &(Method, &str, Option<Value>)| {
+        *method != Method::PATCH && *rest != "/interrupt"
+    };
+    let waiting = session_routes().into_iter().filter(waits).map(|(method, rest, body)| {
+        let (router, path) = (router.clone(), format!("{path}{rest}"));
+        async move { ask(&router, &method, &path, body.as_ref()).await }
+    });
+    let mut waiting = Box::pin(futures::future::join_all(waiting));
+    assert!(futures::poll!(&mut waiting).is_pending());
     gate.notify_one();
     assert_eq!(format!("/v1/sessions/{}", making.await.unwrap().id), path);
+    for (status, told) in waiting.await {
+        // a stub has no files; what HEAD is told has no words
+        let cannot = told.is_null() || told["code"] == "provider_cannot";
+        assert!(status.is_success() || status == 409 && cannot, "{status}: {told}");
+    }
 }
 
 #[tokio::test]

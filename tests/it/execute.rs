@@ -69,8 +69,8 @@ async fn a_bad_request_names_the_part_that_is_bad() {
         assert_eq!(problem(&answer).0, 422, "{body}");
         assert_eq!(answer.1["errors"][0]["pointer"], pointer, "{body}: {}", answer.1);
     }
-    let packages = caller.post("/v1/execute", json!({"code": "1", "packages": ["six"]})).await;
-    assert_eq!(problem(&packages), (409, "provider_cannot".into()));
+    let packages = caller.post("/v1/execute", json!({"code": "1", "packages": ["numpy<1"]})).await;
+    assert_eq!(problem(&packages), (422, "packages_conflict".into()));
 }
 
 #[tokio::test]

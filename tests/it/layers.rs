@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 const MAY_IMPORT: [(&str, &[&str]); 14] = [
-    ("main", &["app", "api", "config", "sandbox"]),
+    ("main", &["app", "api", "config", "domain", "sandbox"]),
     (
         "app",
         &[
@@ -29,7 +29,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("llm", &["config", "domain", "net"]),
     ("store", &["config", "domain"]),
     ("domain", &[]),
-    ("config", &[]),
+    ("config", &["domain"]),
     ("telemetry", &["config"]),
     ("net", &[]),
 ];

@@ -21,6 +21,7 @@ mod levels;
 mod lifecycle;
 mod limits;
 mod openapi;
+mod packages;
 mod pool;
 mod problems;
 mod readme;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use interpreterd::domain::id::SessionId;
 use interpreterd::domain::limits::{Limits, LimitsRequest};
+use interpreterd::domain::package::PackageSet;
 use interpreterd::sandbox::pool::{Pool, PoolPlan};
-use interpreterd::sandbox::{SandboxProvider, SandboxSpec};
+use interpreterd::sandbox::{Progress, SandboxProvider, SandboxSpec};
 use serde_json::json;
 
 use crate::support::problem;
@@ -18,7 +19,13 @@ use crate::support::stub::StubProvider;
 const AGE: Duration = Duration::from_secs(3600);
 
 fn plan(size: u32) -> PoolPlan {
-    PoolPlan { size, max_age: AGE, lifetime: AGE, sets: vec![Vec::new()] }
+    PoolPlan {
+        size,
+        max_age: AGE,
+        lifetime: AGE,
+        make_limit: AGE,
+        sets: vec![PackageSet::default()],
+    }
 }
 
 fn spec() -> SandboxSpec {
@@ -26,9 +33,10 @@ fn spec() -> SandboxSpec {
         session_id: SessionId::new(),
         limits: Limits::default(),
         env: BTreeMap::from([("KEY".to_owned(), "value".to_owned())]),
-        packages: Vec::new(),
+        packages: PackageSet::default(),
         lifetime: Duration::from_secs(60),
         primed: false,
+        progress: Progress::default(),
     }
 }
 
@@ -89,7 +97,7 @@ async fn sessions_with_limits_or_packages_of_their_own_go_past_it() {
     let limits = Limits { processes: Some(9), ..Limits::default() };
     for spec in [
         SandboxSpec { limits, ..spec() },
-        SandboxSpec { packages: vec!["polars".to_owned()], ..spec() },
+        SandboxSpec { packages: "polars".parse().unwrap(), ..spec() },
     ] {
         let sandbox = pool.create(&spec).await.unwrap();
         assert_eq!(sandbox.record().sandbox_id, spec.session_id.to_string());
@@ -105,7 +113,7 @@ async fn it_makes_one_at_a_time_and_none_while_sessions_are_made() {
     let stub = StubProvider { gate: Some(Arc::clone(&gate)), ..StubProvider::default() };
     let pool = Arc::new(Pool::new(stub.clone(), plan(3)));
     pool.check().await.unwrap();
-    let own = SandboxSpec { packages: vec!["polars".to_owned()], ..spec() };
+    let own = SandboxSpec { packages: "polars".parse().unwrap(), ..spec() };
     let waiting = {
         let (pool, own) = (Arc::clone(&pool), own.clone());
         tokio::spawn(async move { pool.create(&own).await.map(drop) })

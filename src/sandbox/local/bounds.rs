@@ -99,6 +99,8 @@ pub(super) fn spawn_request(limits: &Limits, counted: bool) -> SpawnRequest {
         limits: rlimits.map(|(name, value)| (name.to_owned(), value)).into(),
         folder: None,
         slot: 0,
+        layer: None,
+        packages: None,
         primed: false,
     }
 }

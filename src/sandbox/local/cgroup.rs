@@ -158,7 +158,8 @@ impl Cgroups {
             if place.controllers.contains(&Controller::Memory) {
                 made.oom = Some(Mutex::new(fs::File::open(folder.join(oom_file(place.version)))?));
             }
-            let members = fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs"))?;
+            let members = folder.join(members_file(place.version));
+            let members = fs::OpenOptions::new().write(true).open(members)?;
             made.members.push(members.into());
         }
         Ok(made)
@@ -168,6 +169,15 @@ impl Cgroups {
     fn sweep(&self) {
         let mut left = self.left.lock().expect("no panic while the list is held");
         left.retain(|folder| !is_removed(folder));
+    }
+}
+
+/// What a process with one thread writes to in order to join. Moving by `cgroup.procs` waits for all
+/// of the host's threads, which takes milliseconds; by v1's `tasks` a thread that moves itself does not.
+const fn members_file(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "tasks",
+        Version::V2 => "cgroup.procs",
     }
 }
 

@@ -63,6 +63,12 @@ pub enum LocalError {
     /// The processes of a dead room do not end.
     #[error("the processes of a dead sandbox do not end")]
     NotGone,
+    /// Installed packages cannot be kept.
+    #[error("the folder for packages cannot be written")]
+    Layer(#[source] io::Error),
+    /// The provider has been closed.
+    #[error("the provider is closed")]
+    Closed,
     /// A session's folder cannot be made.
     #[error("the folder for sessions cannot be prepared")]
     Folder(#[source] io::Error),

@@ -19,13 +19,14 @@ pub(super) const INSIDE: &str = "/opt/venv";
 
 /// Where the code of ours that the guest runs stands inside a room.
 pub(super) const CODE_INSIDE: &str = "/opt/interpreterd";
-const CODE: [(&str, &str); 20] = [
+const CODE: [(&str, &str); 21] = [
     ("packages.txt", include_str!("../../../guest/requirements.in")),
     ("interpreterd_guest/__init__.py", include_str!("guest/__init__.py")),
     ("interpreterd_guest/channel.py", include_str!("guest/channel.py")),
     ("interpreterd_guest/figures.py", include_str!("guest/figures.py")),
     ("interpreterd_guest/fonts.py", include_str!("guest/fonts.py")),
     ("interpreterd_guest/hints.py", include_str!("guest/hints.py")),
+    ("interpreterd_guest/installer.py", include_str!("guest/installer.py")),
     ("interpreterd_guest/jail.py", include_str!("guest/jail.py")),
     ("interpreterd_guest/kernel.py", include_str!("guest/kernel.py")),
     ("interpreterd_guest/loops.py", include_str!("guest/loops.py")),

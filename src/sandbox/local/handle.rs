@@ -10,10 +10,11 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::cgroup::{Cgroup, Controller};
+use super::error::LocalError;
 use super::files::Files;
 use super::numbers::SlotNumber;
 use super::room::INTERRUPT;
-use super::{keeper, sys};
+use super::{folders, keeper, sys};
 use crate::domain::limits::Limits;
 
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -102,6 +103,17 @@ impl Room {
             pidfd.readable().await.map(drop)
         };
         matches!(tokio::time::timeout(END_LIMIT, ended).await, Ok(Ok(())))
+    }
+
+    /// Ends it for good, its folder on the host with it.
+    pub(super) async fn end(&self) -> Result<(), LocalError> {
+        self.kill();
+        if !self.gone().await {
+            return Err(LocalError::NotGone);
+        }
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let removed = tokio::task::spawn_blocking(move || folders::remove(&folder)).await;
+        removed.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)
     }
 
     pub(super) fn interrupt(&self) {

@@ -12,10 +12,13 @@ mod guest;
 mod handle;
 mod hierarchy;
 mod install;
+mod installer;
 mod keeper;
 mod kernel;
+mod layers;
 mod level;
 mod numbers;
+mod plan;
 mod range;
 mod room;
 mod root;
@@ -40,6 +43,7 @@ pub use guest::GuestError;
 pub use install::{InstallError, Unfit, install};
 pub use warden::{MODE as WARDEN_MODE, run as run_warden};
 
+use self::installer::Installer;
 use self::level::Trial;
 use self::session::LocalSandbox;
 use self::user::Taken;
@@ -48,9 +52,10 @@ use crate::config::Settings;
 use crate::domain::event::OutputSink;
 use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
+use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, IsolationLevel};
 use crate::sandbox::{
-    ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
+    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
 };
 
 const TRIAL_LIFETIME: std::time::Duration = std::time::Duration::from_secs(60);
@@ -58,13 +63,15 @@ const TRIAL_LIFETIME: std::time::Duration = std::time::Duration::from_secs(60);
 /// Makes rooms on this host; its warden starts with the first one and again after it has ended.
 pub struct LocalProvider {
     workshop: Arc<Workshop>,
+    installer: Arc<Installer>,
 }
 
 impl LocalProvider {
     /// A provider that has started nothing yet. `taken`: what the service took at its start.
     #[must_use]
     pub fn new(settings: &Settings, taken: Taken) -> Self {
-        Self { workshop: Arc::new(Workshop::new(settings, taken)) }
+        let workshop = Arc::new(Workshop::new(settings, taken));
+        Self { installer: Installer::new(settings, Arc::clone(&workshop)), workshop }
     }
 
     /// Makes a session and tries in it what no session may do.
@@ -73,9 +80,10 @@ impl LocalProvider {
             session_id: SessionId::new(),
             limits: self.workshop.most,
             env: std::collections::BTreeMap::new(),
-            packages: Vec::new(),
+            packages: PackageSet::default(),
             lifetime: TRIAL_LIFETIME,
             primed: false,
+            progress: Progress::default(),
         };
         let sandbox = self.create(&spec).await?;
         let trial = Trial::new();
@@ -101,7 +109,7 @@ impl SandboxProvider for LocalProvider {
             upload: true,
             download: true,
             shell: true,
-            packages: false,
+            packages: self.installer.is_on(),
             network: level == IsolationLevel::None,
             absolute_files_dir: level == IsolationLevel::Namespaced,
         }
@@ -111,11 +119,13 @@ impl SandboxProvider for LocalProvider {
         bounds::granted(&self.workshop.most, request)
     }
 
+    async fn installs(&self, packages: &PackageSet) -> bool {
+        self.installer.installs(packages).await
+    }
+
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
-        if !spec.packages.is_empty() {
-            return Err(SandboxError::Unsupported("packages are not offered by local yet"));
-        }
-        let sandbox = LocalSandbox::create(Arc::clone(&self.workshop), spec).await;
+        let layer = self.installer.layer(&spec.packages, &spec.progress).await?;
+        let sandbox = LocalSandbox::create(Arc::clone(&self.workshop), spec, layer).await;
         Ok(Arc::new(sandbox.map_err(not_ready)?))
     }
 
@@ -131,6 +141,7 @@ impl SandboxProvider for LocalProvider {
     async fn check(&self) -> Result<ProviderReport, SandboxError> {
         self.trial().await?;
         let zygote = self.workshop.zygote().await.map_err(not_ready)?;
+        tokio::spawn(Arc::clone(&self.installer).prepare());
         Ok(ProviderReport {
             isolation: Some(zygote.isolation.clone()),
             python: Some(zygote.python.clone()),

@@ -12,6 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{DumpableBehavior, Gid, Signal, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFlags};
 
+use super::layers;
 use super::root::{self, Template};
 use super::slots::{self, Slot};
 use super::sys::{self, StepError, step};
@@ -19,11 +20,10 @@ use super::wire::{self, FromRoom, SpawnRequest};
 
 /// Namespaces that the room is cloned into; its cgroup namespace is made inside, once it is in its
 /// cgroups, and its user namespace last.
-pub(super) const NAMESPACES: i32 = libc::CLONE_NEWPID
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS;
+pub(super) const fn namespaces(template: &Template) -> i32 {
+    let others = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    if template.network { others } else { others | libc::CLONE_NEWNET }
+}
 
 /// The byte that says that the kernel has joined: the init becomes closed to others.
 pub(super) const JOINED: u8 = b'J';
@@ -78,8 +78,8 @@ pub(super) fn live(
     }
 }
 
-/// Makes the room, in order: dies with the warden · its cgroups · the one tmpfs and its places · proc and its
-/// masks · host name and loopback · the files folder is opened twice · the user namespace ·
+/// Makes the room, in order: dies with the warden · its cgroups · the one tmpfs and its places · its packages and
+/// no others · proc and its masks · host name and loopback · the files folder is opened twice · the user namespace ·
 /// descriptors are closed · the service is told · capabilities go.
 fn prepare(
     template: &Template,
@@ -95,12 +95,15 @@ fn prepare(
     }
     step("unshare cgroup", sys::unshare(UnshareFlags::NEWCGROUP))?;
     mount_writable(request, slot.user)?;
+    show_packages(template, request)?;
     if template.own_proc {
         step("mount proc", root::mount_proc(Path::new("/proc"), MountFlags::RDONLY))?;
         mask_proc();
     }
     step("set host name", rustix::system::sethostname(HOST_NAME))?;
-    step("bring up loopback", sys::loopback_up())?;
+    if !template.network {
+        step("bring up loopback", sys::loopback_up())?;
+    }
     let [files, place] = open_files(slot)?;
     enter_user_namespace(slot)?;
     let keep = [socket.as_raw_fd(), place.as_raw_fd(), files.as_raw_fd()];
@@ -124,6 +127,19 @@ fn mount_writable(request: &SpawnRequest, user: u32) -> Result<(), StepError> {
         step("bind folder", rustix::mount::mount_bind(source, target))?;
     }
     step("hide the tmpfs", rustix::mount::unmount("/room", UnmountFlags::DETACH))
+}
+
+/// The session's own layer, which is as read-only as the template; then none can be seen but it.
+fn show_packages(template: &Template, request: &SpawnRequest) -> Result<(), StepError> {
+    if !template.has_layers {
+        return Ok(());
+    }
+    if let Some(layer) = &request.layer {
+        let source = Path::new(layers::ALL_INSIDE).join(layer).join(layers::PACKAGES);
+        step("bind packages", rustix::mount::mount_bind(source, layers::INSIDE))?;
+    }
+    let hidden = rustix::mount::unmount(layers::ALL_INSIDE, UnmountFlags::DETACH);
+    step("hide other packages", hidden)
 }
 
 /// What tells of the host's kernel is covered; a file that this kernel lacks needs no cover.

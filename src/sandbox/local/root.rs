@@ -10,8 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use serde::{Deserialize, Serialize};
 
-use super::guest;
 use super::sys::{self, StepError, step};
+use super::{guest, layers};
 
 /// What of the host stands in the template, read-only.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub(super) struct RootPlan {
 
 /// An existing directory; it is covered in the warden's own mount namespace only.
 const STAGE: &str = "/tmp";
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 16] = [
     "files",
     "tmp",
     "home",
@@ -39,6 +39,8 @@ const FOLDERS: [&str; 14] = [
     "room",
     "etc",
     "old",
+    "opt/layers",
+    "opt/packages",
 ];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const DEVICE_LINKS: [(&str, &str); 4] = [
@@ -66,13 +68,17 @@ pub(super) struct Template {
     pub(super) host_proc: OwnedFd,
     /// Whether a fresh /proc can be mounted here; some containers forbid it.
     pub(super) own_proc: bool,
+    /// Whether all layers of packages stand here.
+    pub(super) has_layers: bool,
+    /// Whether this is the host's network.
+    pub(super) network: bool,
 }
 
 /// Builds the template and makes it the root of this mount namespace. In order:
 /// no mount of ours leaves the namespace · sources are opened · a tmpfs is the new root · folders,
 /// generated files, binds, devices, links · proc · pivot · everything read-only and nosuid ·
 /// writable tmpfs for the zygote alone.
-pub(super) fn build(plan: &RootPlan) -> Result<Template, StepError> {
+pub(super) fn build(plan: &RootPlan, network: bool) -> Result<Template, StepError> {
     let host_proc = step("open /proc", open_path(Path::new("/proc")))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     step("make mounts private", rustix::mount::mount_change("/", private))?;
@@ -105,7 +111,8 @@ pub(super) fn build(plan: &RootPlan) -> Result<Template, StepError> {
         let writable = sys::mount_setattr(Path::new("/proc"), 0, libc::MOUNT_ATTR_RDONLY, false);
         step("make proc writable", writable)?;
     }
-    Ok(Template { host_proc, own_proc })
+    let has_layers = plan.binds.iter().any(|(_, target)| target == Path::new(layers::ALL_INSIDE));
+    Ok(Template { host_proc, own_proc, has_layers, network })
 }
 
 /// A proc of this pid namespace.

@@ -14,9 +14,9 @@ use tokio::task::{block_in_place, spawn_blocking};
 
 use super::error::LocalError;
 use super::files::{Listing, Upload, own_doing};
-use super::folders;
 use super::handle::Room;
 use super::kernel::Kernel;
+use super::layers::Layer;
 use super::workshop::{Tenant, Workshop};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
@@ -35,6 +35,8 @@ pub(super) struct LocalSandbox {
     id: SessionId,
     workshop: Arc<Workshop>,
     limits: Limits,
+    /// Packages besides the guest's.
+    layer: Option<Arc<Layer>>,
     env: StdMutex<BTreeMap<String, String>>,
     /// The kernel, for one cell at a time; None once it has died and could not be made anew.
     kernel: Mutex<Option<Kernel>>,
@@ -53,11 +55,13 @@ impl LocalSandbox {
     pub(super) async fn create(
         workshop: Arc<Workshop>,
         spec: &SandboxSpec,
+        layer: Option<Arc<Layer>>,
     ) -> Result<Self, LocalError> {
         let tenant = Tenant {
             sandbox_id: spec.session_id,
             limits: &spec.limits,
             env: &spec.env,
+            layer: layer.as_ref(),
             primed: spec.primed,
         };
         let (room, kernel) = workshop.make_room(&tenant).await?;
@@ -65,6 +69,7 @@ impl LocalSandbox {
             id: spec.session_id,
             workshop,
             limits: spec.limits,
+            layer,
             env: StdMutex::new(spec.env.clone()),
             kernel: Mutex::new(Some(kernel)),
             room: StdMutex::new(room),
@@ -92,7 +97,13 @@ impl LocalSandbox {
             return Err(LocalError::NotGone);
         }
         let env = self.env.lock().expect("no panic while the environment is held").clone();
-        let tenant = Tenant { sandbox_id: self.id, limits: &self.limits, env: &env, primed: false };
+        let tenant = Tenant {
+            sandbox_id: self.id,
+            limits: &self.limits,
+            env: &env,
+            layer: self.layer.as_ref(),
+            primed: false,
+        };
         let (room, kernel) = self.workshop.make_room(&tenant).await?;
         let _moving = self.moving.write().await;
         let new = Arc::clone(&room);
@@ -110,18 +121,10 @@ impl LocalSandbox {
         Ok((kernel, whole))
     }
 
-    /// Ends a room for good, its folder on the host with it.
     async fn end(&self, room: &Room) {
-        room.kill();
-        if !room.gone().await {
-            tracing::error!(sandbox.id = %self.id, "a session's processes do not end");
-            return;
-        }
-        if let Some(folder) = room.folder().map(ToOwned::to_owned) {
-            let removed = spawn_blocking(move || folders::remove(&folder)).await;
-            if let Ok(Err(error)) = removed {
-                tracing::warn!(%error, sandbox.id = %self.id, "a session's folder was not removed");
-            }
+        if let Err(error) = room.end().await {
+            let cause = &error as &dyn std::error::Error;
+            tracing::error!(error = cause, sandbox.id = %self.id, "a sandbox has not ended whole");
         }
     }
 

@@ -70,8 +70,8 @@ fn start(service: &OwnedFd) -> Result<Warden<'_>, StepError> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let template = match plan.level {
         IsolationLevel::Namespaced => {
-            enter_namespaces(users.as_ref())?;
-            Some(root::build(&plan.root)?)
+            enter_namespaces(users.as_ref(), plan.network)?;
+            Some(root::build(&plan.root, plan.network)?)
         }
         IsolationLevel::Restricted | IsolationLevel::None => None,
         IsolationLevel::Vm => return Err(refused("be a machine")),
@@ -111,7 +111,7 @@ fn refused(step: &str) -> StepError {
 
 /// In order: a user namespace where this user is root, with its maps · the other namespaces · a fork,
 /// which is process 1 of the template. The parent waits and ends with its child.
-fn enter_namespaces(users: Option<&OwnedFd>) -> Result<(), StepError> {
+fn enter_namespaces(users: Option<&OwnedFd>, network: bool) -> Result<(), StepError> {
     match users {
         Some(users) => {
             let kind = Some(LinkNameSpaceType::User);
@@ -121,12 +121,13 @@ fn enter_namespaces(users: Option<&OwnedFd>) -> Result<(), StepError> {
         }
         None => be_root_of_one_user()?,
     }
-    let others = UnshareFlags::NEWNS
+    let mut others = UnshareFlags::NEWNS
         | UnshareFlags::NEWPID
         | UnshareFlags::NEWNET
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWCGROUP;
+    others.set(UnshareFlags::NEWNET, !network);
     step("unshare the other namespaces", sys::unshare(others))?;
     // what the zygote remembers of its host, every session remembers
     step("set host name", rustix::system::sethostname(room::HOST_NAME))?;
@@ -155,7 +156,8 @@ fn wait_without_the_socket(child: i32) -> i32 {
 }
 
 fn start_zygote(plan: &WardenPlan) -> Result<OwnedFd, StepError> {
-    let filters = seccomp::build(plan.level).map_err(|_| refused("build the seccomp filters"))?;
+    let filters = seccomp::build(plan.level, plan.network)
+        .map_err(|_| refused("build the seccomp filters"))?;
     let (ours, theirs) = step(
         "make the zygote's socket",
         rustix::net::socketpair(
@@ -294,7 +296,7 @@ impl Warden<'_> {
         let pidfd = match &self.template {
             Some(template) => {
                 let slot = self.slots.get(request.slot, &template.host_proc)?;
-                match step("clone the room", sys::clone_into(room::NAMESPACES))? {
+                match step("clone the room", sys::clone_into(room::namespaces(template)))? {
                     Fork::Child => room::live(template, request, slot, &theirs, cgroups),
                     Fork::Parent(pidfd) => pidfd,
                 }

@@ -26,7 +26,13 @@ pub(super) struct WardenPlan {
     /// What sessions may read where they have no root of their own.
     pub(super) readable: Vec<PathBuf>,
     /// Modules that the zygote imports before the first fork.
-    pub(super) packages: Vec<String>,
+    pub(super) modules: Vec<String>,
+    /// Where packages stand that all sessions have besides the guest's, as the zygote sees it.
+    pub(super) packages: Option<PathBuf>,
+    /// Which of them the zygote imports before the first fork.
+    pub(super) requirements: Vec<String>,
+    /// Sessions have the host's network.
+    pub(super) network: bool,
     pub(super) environ: BTreeMap<String, String>,
 }
 
@@ -44,6 +50,10 @@ pub(super) struct SpawnRequest {
     pub(super) folder: Option<PathBuf>,
     /// Which user namespace it gets, and no other living session has.
     pub(super) slot: u32,
+    /// The layer that is mounted for it.
+    pub(super) layer: Option<String>,
+    /// Where its packages stand, as it sees them.
+    pub(super) packages: Option<PathBuf>,
     /// The kernel says hello only when a cell has run in it.
     pub(super) primed: bool,
 }
@@ -105,7 +115,10 @@ pub(super) enum FromWarden {
 pub(super) enum ToZygote {
     Start {
         level: IsolationLevel,
-        packages: Vec<String>,
+        modules: Vec<String>,
+        packages: Option<PathBuf>,
+        requirements: Vec<String>,
+        network: bool,
         filters: Vec<String>,
         session_filters: Vec<String>,
         readable: Vec<PathBuf>,
@@ -157,7 +170,10 @@ impl ToZygote {
         let text = |programs: &[Vec<u8>]| programs.iter().map(|p| STANDARD.encode(p)).collect();
         Self::Start {
             level: plan.level,
+            modules: plan.modules.clone(),
             packages: plan.packages.clone(),
+            requirements: plan.requirements.clone(),
+            network: plan.network,
             filters: text(&filters.zygote),
             session_filters: text(&filters.session),
             readable: plan.readable.clone(),

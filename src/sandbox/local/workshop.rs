@@ -1,39 +1,38 @@
 //! What sandboxes are made with: the warden, cgroups, folders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex as StdMutex, OnceLock};
 
 use tokio::sync::Mutex;
 
 use super::bounds;
 use super::cgroup::{Cgroup, Cgroups, Controller};
 use super::error::LocalError;
-use super::folders::{self, ZYGOTE};
-use super::guest::{self, Guest};
+use super::folders;
+use super::guest::Guest;
 use super::handle::{Held, Room};
 use super::kernel::{self, Kernel};
+use super::layers::{self, Layer, Layers};
 use super::level;
 use super::numbers::SlotNumbers;
+use super::plan::{self, Places, Purpose};
 use super::range::UserRange;
 use super::user::Taken;
 use super::watch::{Processes, Watch};
-use super::wire::{SpawnRequest, WardenPlan};
+use super::wire::SpawnRequest;
 use super::zygote::Zygote;
 use crate::config::{LocalSettings, Settings};
 use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
+use crate::domain::package::PackageSet;
 use crate::domain::provider::IsolationLevel;
 use crate::sandbox::SandboxError;
 
-/// What the zygote has imported before the first fork.
-const WARM: [&str; 4] = ["numpy", "pandas", "matplotlib", "matplotlib.pyplot"];
-/// On some processors older OpenBLAS needs these to compute rightly; they tell nothing.
-const PASSED_ON: [&str; 2] = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"];
 /// Processes that one session may add at once where all count together.
 const BURST: u64 = 8;
 
@@ -51,7 +50,15 @@ pub(super) struct Workshop {
     users: Option<UserRange>,
     slots: Arc<SlotNumbers>,
     watch: OnceLock<Arc<Watch>>,
-    zygote: Mutex<Option<Arc<Zygote>>>,
+    zygote: Station,
+    /// Zygotes that have the packages of one layer, by its key.
+    own: StdMutex<HashMap<String, Arc<Station>>>,
+    /// There while packages are being installed.
+    installing: Station,
+    pub(super) layers: Arc<Layers>,
+    /// Sets of packages that have a zygote of their own.
+    sets: Vec<PackageSet>,
+    closed: AtomicBool,
     /// Folders that an earlier start of the service left are removed once: a warden that is started
     /// anew finds those of sessions that live on.
     cleared: AtomicBool,
@@ -59,11 +66,17 @@ pub(super) struct Workshop {
     level: OnceLock<IsolationLevel>,
 }
 
+/// A warden that is started when it is needed, and again after it has ended.
+#[derive(Default)]
+struct Station(Mutex<Option<Arc<Zygote>>>);
+
 /// What a session's room is made for.
 pub(super) struct Tenant<'a> {
     pub(super) sandbox_id: SessionId,
     pub(super) limits: &'a Limits,
     pub(super) env: &'a BTreeMap<String, String>,
+    /// Packages besides the guest's.
+    pub(super) layer: Option<&'a Arc<Layer>>,
     /// Take the time now that its first cell would take longer than later ones.
     pub(super) primed: bool,
 }
@@ -83,7 +96,16 @@ impl Workshop {
             users,
             slots: Arc::default(),
             watch: OnceLock::new(),
-            zygote: Mutex::new(None),
+            zygote: Station::default(),
+            own: StdMutex::default(),
+            installing: Station::default(),
+            layers: Arc::new(Layers::new(
+                std::path::absolute(settings.server.data_dir.join("layers"))
+                    .unwrap_or_else(|_| settings.server.data_dir.join("layers")),
+                settings.local.local_package_cache_bytes,
+            )),
+            sets: settings.local.local_package_sets.clone(),
+            closed: AtomicBool::new(false),
             cleared: AtomicBool::new(false),
             level: OnceLock::new(),
         }
@@ -95,16 +117,42 @@ impl Workshop {
         self.level.get().copied().or_else(first).unwrap_or(IsolationLevel::Namespaced)
     }
 
-    /// The running warden; starts one when there is none, at the first level that works.
+    /// The zygote of sessions; its warden is started when there is none, at the first level that works.
     pub(super) async fn zygote(&self) -> Result<Arc<Zygote>, LocalError> {
-        let mut running = self.zygote.lock().await;
-        if let Some(zygote) = running.as_ref().filter(|zygote| zygote.is_alive()) {
-            return Ok(Arc::clone(zygote));
+        let start = async {
+            let zygote = self.start().await?;
+            let _ = self.level.set(zygote.isolation.level);
+            Ok(zygote)
+        };
+        self.zygote.get(start).await
+    }
+
+    /// The zygote that has the packages of a layer imported, where the settings name that set. None
+    /// where it has none or does not start: then the layer is mounted into sessions of the usual one.
+    pub(super) async fn own_zygote(&self, layer: &Arc<Layer>) -> Option<Arc<Zygote>> {
+        let is_named = |set: &PackageSet| set.texts() == layer.manifest.requirements;
+        if !self.sets.iter().any(is_named) {
+            return None;
         }
-        let zygote = Arc::new(self.start().await?);
-        let _ = self.level.set(zygote.isolation.level);
-        *running = Some(Arc::clone(&zygote));
-        Ok(zygote)
+        let key = layer.key.clone();
+        let station = Arc::clone(self.own().entry(key).or_default());
+        let purpose = Purpose::CellsWith(Arc::clone(layer));
+        let started = station.get(self.start_at(self.level(), &purpose)).await;
+        started
+            .inspect_err(|error| {
+                let cause = error as &dyn std::error::Error;
+                let packages = layer.manifest.requirements.join(" ");
+                tracing::warn!(
+                    error = cause,
+                    packages,
+                    "a set of packages has no zygote of its own"
+                );
+            })
+            .ok()
+    }
+
+    fn own(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Station>>> {
+        self.own.lock().expect("no panic while it is held")
     }
 
     async fn start(&self) -> Result<Zygote, LocalError> {
@@ -117,7 +165,7 @@ impl Workshop {
             if *level == IsolationLevel::None && !self.settings.local_allow_insecure {
                 return Err(LocalError::Insecure);
             }
-            match self.start_at(*level).await {
+            match self.start_at(*level, &Purpose::Cells).await {
                 Ok(zygote) => return Ok(zygote),
                 Err(error) if error.is_of_the_host() => {
                     let cause = &error as &dyn std::error::Error;
@@ -138,29 +186,19 @@ impl Workshop {
         })
     }
 
-    async fn start_at(&self, level: IsolationLevel) -> Result<Zygote, LocalError> {
-        let guest = Guest::find(&self.guest_dir)?;
-        let own_root = level == IsolationLevel::Namespaced;
-        let rooms_dir = self.rooms_dir.clone();
-        if !own_root {
-            let first = !self.cleared.swap(true, Ordering::SeqCst);
-            let prepare = move || folders::prepare(&rooms_dir, first);
-            let prepared = tokio::task::spawn_blocking(prepare).await;
-            prepared.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)?;
+    async fn start_at(
+        &self,
+        level: IsolationLevel,
+        purpose: &Purpose,
+    ) -> Result<Zygote, LocalError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(LocalError::Closed);
         }
-        let here = std::path::absolute(&self.rooms_dir).map_err(LocalError::Folder)?;
-        let inside =
-            |path: &str, outside: PathBuf| if own_root { PathBuf::from(path) } else { outside };
-        let plan = WardenPlan {
-            level,
-            root: guest.root_plan(),
-            bin: inside(&format!("{}/bin", guest::INSIDE), guest.programs()),
-            code: inside(guest::CODE_INSIDE, here.join(ZYGOTE)),
-            home: inside("/home/user", here.join(ZYGOTE).join("home")),
-            readable: [guest.readable(), vec![here.join(ZYGOTE)]].concat(),
-            packages: WARM.map(str::to_owned).to_vec(),
-            environ: passed_on(),
-        };
+        let guest = Guest::find(&self.guest_dir)?;
+        self.prepare_folders(level).await?;
+        let rooms = std::path::absolute(&self.rooms_dir).map_err(LocalError::Folder)?;
+        let places = Places { guest: &guest, rooms: &rooms, layers: self.layers.folder() };
+        let plan = plan::plan(level, purpose, &places);
         let zygote = Zygote::start(plan, self.users.as_ref(), &self.cgroups).await?;
         match self.try_room(&zygote).await {
             Ok(()) => Ok(zygote),
@@ -171,22 +209,35 @@ impl Workshop {
         }
     }
 
+    /// Folders on the host: of layers, and of sessions without a root of their own.
+    async fn prepare_folders(&self, level: IsolationLevel) -> Result<(), LocalError> {
+        let first = !self.cleared.swap(true, Ordering::SeqCst);
+        let (rooms, layers) = (self.rooms_dir.clone(), Arc::clone(&self.layers));
+        let prepare = move || {
+            if first {
+                layers.prepare()?;
+            }
+            if level == IsolationLevel::Namespaced {
+                Ok(())
+            } else {
+                folders::prepare(&rooms, first)
+            }
+        };
+        let prepared = tokio::task::spawn_blocking(prepare).await;
+        prepared.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)
+    }
+
     /// A host may let a warden start and allow it no room.
     async fn try_room(&self, zygote: &Zygote) -> Result<(), LocalError> {
         let tenant = Tenant {
             sandbox_id: SessionId::new(),
             limits: &self.most,
             env: &BTreeMap::new(),
+            layer: None,
             primed: false,
         };
         let (room, _kernel) = self.room_of(zygote, &tenant).await?;
-        room.kill();
-        let gone = room.gone().await;
-        if let Some(folder) = room.folder().map(ToOwned::to_owned) {
-            let removed = tokio::task::spawn_blocking(move || folders::remove(&folder)).await;
-            removed.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)?;
-        }
-        if gone { Ok(()) } else { Err(LocalError::NotGone) }
+        room.end().await
     }
 
     /// Makes a room with its kernel.
@@ -194,8 +245,27 @@ impl Workshop {
         &self,
         tenant: &Tenant<'_>,
     ) -> Result<(Arc<Room>, Kernel), LocalError> {
+        if let Some(layer) = tenant.layer
+            && let Some(zygote) = self.own_zygote(layer).await
+        {
+            return self.room_of(&zygote, &Tenant { layer: None, ..*tenant }).await;
+        }
         let zygote = self.zygote().await?;
         self.room_of(&zygote, tenant).await
+    }
+
+    /// Makes a room in which packages can be installed.
+    pub(super) async fn make_installing_room(
+        &self,
+        tenant: &Tenant<'_>,
+    ) -> Result<(Arc<Room>, Kernel), LocalError> {
+        let start = self.start_at(self.level(), &Purpose::Installing);
+        let zygote = self.installing.get(start).await?;
+        self.room_of(&zygote, tenant).await
+    }
+
+    pub(super) async fn close_installing(&self) {
+        self.installing.close().await;
     }
 
     async fn room_of(
@@ -211,10 +281,17 @@ impl Workshop {
         }
         request.folder.clone_from(&folder);
         request.primed = tenant.primed;
+        if let Some(layer) = tenant.layer {
+            request.packages = Some(match folder {
+                None => layers::INSIDE.into(),
+                Some(_) => layer.packages.clone(),
+            });
+            request.layer = Some(layer.key.clone());
+        }
         let slot = SlotNumbers::take(&self.slots).ok_or(LocalError::NoSlot)?;
         request.slot = slot.number;
         let held = Held { cgroup: self.cgroup(&request, tenant.limits).await?, _slot: slot };
-        let mut environ = passed_on();
+        let mut environ = plan::passed_on();
         environ.extend(tenant.env.clone());
         let (room, kernel) = kernel::spawn(zygote, request, tenant.limits, held, &environ).await?;
         let room = Arc::new(room);
@@ -263,7 +340,30 @@ impl Workshop {
     }
 
     pub(super) async fn close(&self) {
-        if let Some(zygote) = self.zygote.lock().await.take() {
+        self.closed.store(true, Ordering::SeqCst);
+        let own: Vec<_> = self.own().drain().map(|(_, station)| station).collect();
+        let stations = own.iter().map(Arc::as_ref).chain([&self.zygote, &self.installing]);
+        futures::future::join_all(stations.map(Station::close)).await;
+    }
+}
+
+impl Station {
+    /// The zygote that lives, or the one that `start` gives.
+    async fn get(
+        &self,
+        start: impl Future<Output = Result<Zygote, LocalError>>,
+    ) -> Result<Arc<Zygote>, LocalError> {
+        let mut running = self.0.lock().await;
+        if let Some(zygote) = running.as_ref().filter(|zygote| zygote.is_alive()) {
+            return Ok(Arc::clone(zygote));
+        }
+        let zygote = Arc::new(start.await?);
+        *running = Some(Arc::clone(&zygote));
+        Ok(zygote)
+    }
+
+    async fn close(&self) {
+        if let Some(zygote) = self.0.lock().await.take() {
             zygote.close().await;
         }
     }
@@ -285,13 +385,6 @@ fn available_memory() -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kibibytes * 1024)
-}
-
-fn passed_on() -> BTreeMap<String, String> {
-    PASSED_ON
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
-        .collect()
 }
 
 /// What a spawn gives to the warden, in the order that it expects.

@@ -59,6 +59,8 @@ fn session() -> Session {
         capabilities,
         limits: Limits { disk_bytes: Some(1), ..Limits::default() },
         files_dir: Some("/files".to_owned()),
+        progress: None,
+        failure: None,
         packages: Vec::new(),
         created_at: now,
         last_used_at: now,

@@ -8,6 +8,7 @@ use interpreterd::domain::event::OutputSink;
 use interpreterd::domain::execution::{Cell, Execution};
 use interpreterd::domain::file::{Condition, FileEntry, FilePath, Part};
 use interpreterd::domain::limits::{Limits, LimitsRequest};
+use interpreterd::domain::package::PackageSet;
 use interpreterd::domain::provider::Capabilities;
 use interpreterd::sandbox::{
     ByteStream, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
@@ -56,6 +57,10 @@ impl SandboxProvider for StubProvider {
 
     fn limits(&self, asked: &LimitsRequest) -> Result<Limits, SandboxError> {
         Ok(Limits { processes: asked.processes, ..Limits::default() })
+    }
+
+    async fn installs(&self, _: &PackageSet) -> bool {
+        false
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {

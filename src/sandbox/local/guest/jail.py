@@ -67,9 +67,12 @@ def join_pid_namespace(pidfd):
     check(libc.setns(pidfd, CLONE_NEWPID), "setns pid")
 
 
-def enter_room(pidfd):
-    """Moves into every namespace of the room but its pid namespace, which a fork has entered."""
-    check(libc.setns(pidfd, ROOM_NAMESPACES), "setns room")
+def enter_room(pidfd, network):
+    """Moves into every namespace of the room but its pid namespace, which a fork has entered.
+
+    `network`: the room has the host's, as the zygote has.
+    """
+    check(libc.setns(pidfd, ROOM_NAMESPACES & ~CLONE_NEWNET if network else ROOM_NAMESPACES), "setns room")
 
 
 def become_user():

@@ -19,6 +19,7 @@ import builtins
 import io
 import os
 import signal
+import site
 import subprocess
 import sys
 import threading
@@ -63,7 +64,7 @@ def live(shell, request, descriptors, plan):
     if place.own_root:
         for stream in (out, err, late):
             os.fchown(stream, request["user"], request["user"])  # /dev/stdout can be opened
-        jail.enter_room(room)
+        jail.enter_room(room, plan["network"])
         jail.become_user()
     os.setsid()
     os.dup2(control, CONTROL_FD, inheritable=False)
@@ -83,7 +84,9 @@ def live(shell, request, descriptors, plan):
     limits = dict(request["limits"])
     limits["as"] = jail.address_space_bytes() + request["address_bytes"]
     jail.set_limits(limits)
-    landlock = lower(place, plan)
+    packages = request.get("packages") or plan["packages"]
+    landlock = lower(place, plan, packages)
+    add_packages(packages)
     reseed()
     hello = {"t": "hello", "python": sys.version.split()[0], "landlock": landlock}
     session = Kernel(shell, place.tmp)
@@ -103,7 +106,7 @@ class Place:
         self.home = "/home/user" if folder is None else f"{folder}/home"
 
 
-def lower(place, plan):
+def lower(place, plan, packages):
     """Capabilities, Landlock, seccomp, as the session's level wants them. Gives Landlock's ABI."""
     landlock = 0
     if place.own_root:
@@ -113,9 +116,19 @@ def lower(place, plan):
         jail.have_no_capabilities()
         if plan["level"] == "restricted":
             writable = [place.files, place.tmp, place.home]
-            landlock = jail.restrict_paths(plan["readable"], writable, network=False)
+            readable = [*plan["readable"], *([packages] if packages else [])]
+            landlock = jail.restrict_paths(readable, writable, network=plan["network"])
     jail.install_filters(plan["session_filters"])
     return landlock
+
+
+def add_packages(folder):
+    """Puts the session's packages at the end of the path. What their .pth files say is done here, in the session."""
+    if folder is None:
+        return
+    os.environ["SANDBOX_PACKAGES"] = folder  # programs of the session look there
+    os.environ["PATH"] += f":{folder}/bin"
+    site.addsitedir(folder)
 
 
 def lower_oom_score():

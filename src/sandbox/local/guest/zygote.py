@@ -1,9 +1,10 @@
 """The warm Python that sessions are forked from. It runs no user code, ever.
 
 Descriptor 3 is a SOCK_SEQPACKET socket to the warden:
-  in : {"op":"start","level":...,"packages":[...],"filters":[...],"session_filters":[...],
-        "readable":[...],"bin":...}                                                once
-       {"op":"fork","id":...,"limits":{...},"address_bytes":...,"folder":null|...,"user":...}
+  in : {"op":"start","level":...,"modules":[...],"packages":null|...,"requirements":[...],
+        "filters":[...],"session_filters":[...],"readable":[...],"bin":...,"network":...}   once
+       {"op":"fork","id":...,"limits":{...},"address_bytes":...,"folder":null|...,"user":...,
+        "packages":null|...,"primed":...}
                                + room pidfd, session socket, three pipes, cgroups
         a session with a folder has no room of its own: its namespaces are the host's
   out: {"op":"ready","python":...,"packages":{...},"landlock":7,"threads":1}   once
@@ -20,6 +21,7 @@ import importlib.metadata
 import json
 import multiprocessing.context
 import os
+import re
 import select
 import selectors
 import signal
@@ -47,7 +49,8 @@ def main():
     multiprocessing.context._default_context._default_context = multiprocessing.get_context("fork")
     start, _ = receive(warden)
     shell = ipython.make_shell()
-    packages = warm(shell, start["packages"])
+    modules = start["modules"] + of_layer(start["packages"], start["requirements"])
+    packages = warm(shell, modules)
     start["session_filters"] = [base64.b64decode(program) for program in start["session_filters"]]
     jail.no_new_privileges()
     jail.adopt_orphans()
@@ -61,6 +64,17 @@ def main():
     ready = {"python": sys.version.split()[0], "packages": packages, "landlock": jail.landlock_abi()}
     send(warden, {"op": "ready", "threads": threads, **ready})
     Zygote(warden, shell, start).serve()
+
+
+def of_layer(folder, requirements):
+    """The modules that the packages of a layer bring. Its .pth files are left to sessions."""
+    if folder is None:
+        return []
+    sys.path.append(folder)
+    wanted = {re.match(r"[A-Za-z0-9.-]+", requirement).group() for requirement in requirements}
+    brought = importlib.metadata.packages_distributions()
+    normal = {module: {re.sub(r"[-_.]+", "-", name).lower() for name in names} for module, names in brought.items()}
+    return sorted(module for module, names in normal.items() if names & wanted and module.isidentifier())
 
 
 def warm(shell, names):

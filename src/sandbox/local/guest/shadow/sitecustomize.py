@@ -51,5 +51,14 @@ class FontFinder:
         return spec
 
 
+def add_packages():
+    folder = os.environ.get("SANDBOX_PACKAGES")
+    if folder:
+        import site
+
+        site.addsitedir(folder)
+
+
 sys.excepthook = tell
 sys.meta_path.insert(0, FontFinder)
+add_packages()
