@@ -1,8 +1,9 @@
 //! Cgroups: what a session may take as a whole.
 
 use std::fs;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +14,8 @@ use crate::config::User;
 const OURS: &str = "interpreterd";
 /// Where the service itself is in cgroup v2.
 const LEAF: &str = "service";
+/// More than the file that counts kills has.
+const OOM_BYTES: usize = 512;
 const PERIOD_MICROSECONDS: u64 = 100_000;
 
 /// What a cgroup limits.
@@ -55,7 +58,7 @@ pub(super) struct Cgroup {
     owner: Arc<Cgroups>,
     folders: Vec<PathBuf>,
     members: Vec<OwnedFd>,
-    oom: Option<Mutex<fs::File>>,
+    oom: Option<fs::File>,
 }
 
 impl Controller {
@@ -156,7 +159,7 @@ impl Cgroups {
                 }
             }
             if place.controllers.contains(&Controller::Memory) {
-                made.oom = Some(Mutex::new(fs::File::open(folder.join(oom_file(place.version)))?));
+                made.oom = Some(fs::File::open(folder.join(oom_file(place.version)))?);
             }
             let members = folder.join(members_file(place.version));
             let members = fs::OpenOptions::new().write(true).open(members)?;
@@ -203,10 +206,9 @@ impl Cgroup {
     /// How many processes the kernel has killed because memory was used up.
     pub(super) fn oom_kills(&self) -> u64 {
         let Some(file) = &self.oom else { return 0 };
-        let mut file = file.lock().expect("no panic while the file is held");
-        let mut text = String::new();
-        let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-        read.map_or(0, |_| oom_kills_in(&text))
+        let mut text = [0; OOM_BYTES];
+        let length = file.read_at(&mut text, 0).unwrap_or(0);
+        oom_kills_in(&String::from_utf8_lossy(&text[..length]))
     }
 }
 

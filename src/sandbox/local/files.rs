@@ -1,27 +1,18 @@
 //! A session's files, through descriptors of its own tmpfs.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
-use time::OffsetDateTime;
 
-use crate::domain::file::{Change, ChangedFile, Condition, FileEntry, FilePath, MAX_PATH_BYTES};
+use super::listing::{Listing, Stamp, entry};
+use crate::domain::file::{Condition, FileEntry, FilePath};
 use crate::domain::id::ExecutionId;
 use crate::sandbox::SandboxError;
 
-/// How many files a listing holds at most.
-const MAX_ENTRIES: usize = 100_000;
-/// How long all paths of a listing are together.
-const MAX_PATHS_BYTES: usize = 16 << 20;
-/// How deep folders are followed.
-const MAX_DEPTH: usize = 64;
-/// How many changed files an execution tells of.
-const MAX_CHANGES: usize = 1000;
 /// No path leaves the folder, whatever links the session has put there.
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
@@ -47,24 +38,6 @@ impl Drop for Files {
             runtime.spawn_blocking(move || drop(descriptors));
         }
     }
-}
-
-/// What tells one state of a file from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-/// All regular files by path.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
-    pub(super) files: BTreeMap<String, Stamp>,
-    paths_bytes: usize,
-    /// True when there were more than fit.
-    pub(super) cut: bool,
 }
 
 /// A file on its way in: it has no name until it is published whole.
@@ -182,9 +155,12 @@ impl Files {
 
     /// All regular files, within bounds, no link followed.
     pub(super) fn list(&self) -> io::Result<Listing> {
-        let mut listing = Listing::default();
-        walk(self.descriptors().readable.as_fd(), "", 0, &mut listing)?;
-        Ok(listing)
+        Listing::of(self.descriptors().readable.as_fd())
+    }
+
+    /// The same where they are few; None where they are not.
+    pub(super) fn list_few(&self) -> Option<Listing> {
+        Listing::of_few(self.descriptors().readable.as_fd())
     }
 
     /// Copies every file into another folder, descriptor to descriptor, times kept. Says whether
@@ -254,49 +230,6 @@ impl Upload {
     }
 }
 
-impl Listing {
-    /// What changed since an earlier listing, and whether that is all that changed.
-    pub(super) fn changes_since(&self, before: &Self) -> (Vec<ChangedFile>, bool) {
-        let mut changes = Vec::new();
-        let mut whole = !self.cut;
-        for (path, stamp) in &self.files {
-            let change = match before.files.get(path) {
-                None => Change::Created,
-                Some(old) if old != stamp => Change::Modified,
-                Some(_) => continue,
-            };
-            if changes.len() == MAX_CHANGES {
-                whole = false;
-                break;
-            }
-            let FileEntry { path, size_bytes, mime, .. } = entry(path, stamp);
-            changes.push(ChangedFile { path, size_bytes, mime, change });
-        }
-        (changes, whole)
-    }
-
-    pub(super) fn entries(&self) -> Vec<FileEntry> {
-        self.files.iter().map(|(path, stamp)| entry(path, stamp)).collect()
-    }
-}
-
-impl Stamp {
-    /// Changes whenever the content does: any write moves the time of change.
-    fn etag(&self) -> String {
-        let Self { inode, size, changed: (seconds, nanoseconds), .. } = self;
-        format!("{inode:x}-{size:x}-{seconds:x}-{nanoseconds:x}")
-    }
-
-    fn of(stat: &Stat) -> Self {
-        Self {
-            inode: stat.st_ino,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
-            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
-        }
-    }
-}
-
 /// A failed read or write: what is the session's own doing, like being out of room, is no fault.
 pub(super) fn own_doing(error: io::Error) -> SandboxError {
     match error.kind() {
@@ -304,65 +237,6 @@ pub(super) fn own_doing(error: io::Error) -> SandboxError {
         io::ErrorKind::PermissionDenied | io::ErrorKind::WouldBlock => SandboxError::HeldBack,
         _ => SandboxError::Io(error),
     }
-}
-
-fn entry(path: &str, stamp: &Stamp) -> FileEntry {
-    let nanoseconds = i128::from(stamp.modified.0) * 1_000_000_000 + i128::from(stamp.modified.1);
-    FileEntry {
-        path: path.to_owned(),
-        size_bytes: stamp.size,
-        mime: mime_guess::from_path(path)
-            .first_raw()
-            .unwrap_or("application/octet-stream")
-            .to_owned(),
-        modified_at: OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)
-            .ok()
-            .filter(|time| (0..=9999).contains(&time.year())) // what RFC 3339 can say
-            .unwrap_or(OffsetDateTime::UNIX_EPOCH),
-        etag: stamp.etag(),
-    }
-}
-
-fn walk(
-    folder: BorrowedFd<'_>,
-    prefix: &str,
-    depth: usize,
-    listing: &mut Listing,
-) -> io::Result<()> {
-    for found in Dir::read_from(folder)? {
-        let found = found?;
-        let name = found.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
-        let path = format!("{prefix}{}", name.to_string_lossy());
-        listing.paths_bytes += path.len();
-        if listing.files.len() >= MAX_ENTRIES || listing.paths_bytes > MAX_PATHS_BYTES {
-            listing.cut = true;
-            return Ok(());
-        }
-        if path.len() > MAX_PATH_BYTES {
-            listing.cut = true;
-            continue;
-        }
-        match found.file_type() {
-            FileType::RegularFile => {
-                // gone again already is no fault: programs run while we look
-                if let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    listing.files.insert(path, Stamp::of(&stat));
-                }
-            }
-            FileType::Directory if depth < MAX_DEPTH => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                if let Ok(inner) = rustix::fs::openat(folder, name, flags, Mode::empty()) {
-                    walk(inner.as_fd(), &format!("{path}/"), depth + 1, listing)?;
-                }
-            }
-            FileType::Directory => listing.cut = true,
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 fn refused(errno: Errno, path: &FilePath) -> SandboxError {
@@ -388,6 +262,7 @@ fn storage(errno: Errno) -> SandboxError {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use super::super::listing::FEW;
     use super::*;
 
     fn folder() -> (tempfile::TempDir, Files) {
@@ -437,6 +312,19 @@ mod tests {
         std::os::unix::fs::FileExt::read_exact_at(&copy, &mut middle, 1 << 29).expect("read");
         assert_eq!(&middle, b"middle");
         assert_eq!(std::fs::read(to_folder.path().join("plain.txt")).expect("copied"), b"plain");
+    }
+
+    #[test]
+    fn few_files_are_listed_like_many_and_many_are_not_listed_as_few() {
+        let (folder, files) = folder();
+        std::fs::create_dir(folder.path().join("sub")).expect("made");
+        for number in 0..FEW - 1 {
+            std::fs::write(folder.path().join(format!("sub/{number}")), "x").expect("written");
+        }
+        let (few, all) = (files.list_few().expect("few"), files.list().expect("all"));
+        assert_eq!(few.files, all.files);
+        std::fs::create_dir(folder.path().join("one more")).expect("made");
+        assert!(files.list_few().is_none());
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod keeper;
 mod kernel;
 mod layers;
 mod level;
+mod listing;
 mod numbers;
 mod plan;
 mod range;

@@ -13,14 +13,15 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::error::LocalError;
-use super::files::{Listing, Upload, own_doing};
+use super::files::{Upload, own_doing};
 use super::handle::Room;
 use super::kernel::Kernel;
 use super::layers::Layer;
+use super::listing::Listing;
 use super::workshop::{Tenant, Workshop};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
-use crate::domain::file::{Condition, FileEntry, FilePath, Part};
+use crate::domain::file::{ChangedFile, Condition, FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxRecord, SandboxSpec};
@@ -136,12 +137,14 @@ impl LocalSandbox {
     async fn tell_files(&self, execution: &mut Execution) {
         let room = self.room();
         let before = std::mem::take(&mut *self.listing());
-        let compared = spawn_blocking(move || {
-            let Ok(listing) = room.files.list() else { return (before, Vec::new(), false) };
-            let (changes, whole) = listing.changes_since(&before);
-            (listing, changes, whole)
-        });
-        let (mut listing, mut changes, whole) = compared.await.unwrap_or_default();
+        let few = if room.folder().is_none() { room.files.list_few() } else { None };
+        let (mut listing, mut changes, whole) = match few {
+            Some(listing) => compare(before, Some(listing)),
+            None => {
+                let look = move || compare(before, room.files.list().ok());
+                spawn_blocking(look).await.unwrap_or_default()
+            }
+        };
         let mut current = self.listing();
         // what callers have put in meanwhile is no change of the cell
         let put_in = std::mem::take(&mut current.files);
@@ -342,6 +345,13 @@ impl Sandbox for LocalSandbox {
         self.terminated.store(true, Ordering::SeqCst);
         self.end(&self.room()).await;
     }
+}
+
+/// The files as they are now, what a cell did to them, and whether that is all.
+fn compare(before: Listing, now: Option<Listing>) -> (Listing, Vec<ChangedFile>, bool) {
+    let Some(now) = now else { return (before, Vec::new(), false) };
+    let (changes, whole) = now.changes_since(&before);
+    (now, changes, whole)
 }
 
 async fn blocking<T: Send + 'static>(

@@ -270,7 +270,14 @@ pub(super) fn send_message(
 
 /// Receives one message and its descriptors; an empty message means that the peer is gone.
 pub(super) fn receive_message(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut buffer = vec![0; MAX_MESSAGE_BYTES];
+    // its own length: a buffer for the longest would be fresh memory at each message
+    let length = loop {
+        match rustix::net::recv(socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::TRUNC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?.1,
+        }
+    };
+    let mut buffer = vec![0; length.min(MAX_MESSAGE_BYTES)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {

@@ -290,7 +290,7 @@ impl Workshop {
         }
         let slot = SlotNumbers::take(&self.slots).ok_or(LocalError::NoSlot)?;
         request.slot = slot.number;
-        let held = Held { cgroup: self.cgroup(&request, tenant.limits).await?, _slot: slot };
+        let held = Held { cgroup: self.cgroup(&request, tenant.limits)?, _slot: slot };
         let mut environ = plan::passed_on();
         environ.extend(tenant.env.clone());
         let (room, kernel) = kernel::spawn(zygote, request, tenant.limits, held, &environ).await?;
@@ -301,7 +301,7 @@ impl Workshop {
         Ok((room, kernel))
     }
 
-    async fn cgroup(
+    fn cgroup(
         &self,
         request: &SpawnRequest,
         limits: &Limits,
@@ -309,11 +309,9 @@ impl Workshop {
         if self.cgroups.is_empty() {
             return Ok(None);
         }
-        let (cgroups, name, bounds) =
-            (Arc::clone(&self.cgroups), request.id.clone(), bounds::together(limits));
-        let made = tokio::task::spawn_blocking(move || cgroups.make(&name, &bounds)).await;
-        let made = made.map_err(io::Error::from).and_then(|made| made);
-        made.map(Some).map_err(LocalError::Cgroup)
+        // mostly some hundred microseconds, and milliseconds where others change cgroups meanwhile
+        let make = || self.cgroups.make(&request.id, &bounds::together(limits));
+        tokio::task::block_in_place(make).map(Some).map_err(LocalError::Cgroup)
     }
 
     /// The folder of a session that has no root of its own.
