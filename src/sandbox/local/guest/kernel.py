@@ -20,6 +20,7 @@ import io
 import os
 import signal
 import site
+import socket
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ from interpreterd_guest.shell import Current, flush, forget, send_error
 CONTROL_FD, LATE_FD = 950, 951  # out of the way of the low descriptors that programs expect
 NICENESS = 5  # the service goes first
 EXIT_BROKEN = 97
+REHEARSALS = 64
 NULL_DEVICE = os.makedev(1, 3)
 WARMING = "print(end='')\n1 + 1"
 SHADOW = os.path.join(os.path.dirname(os.path.dirname(__file__)), "shadow")
@@ -77,9 +79,8 @@ def live(shell, request, descriptors, plan):
     jail.die_with_parent()
     os.chdir(place.files)
     sys.path[:0] = ["", SHADOW]
-    os.environ.clear()
-    path = f"{SHADOW}/bin:{plan['bin']}:/usr/local/bin:/usr/bin:/bin"
-    os.environ.update(ENVIRON, PATH=path, HOME=place.home, TMPDIR=place.tmp)
+    if not place.own_root:
+        os.environ.update(HOME=place.home, TMPDIR=place.tmp)
     os.umask(0o022)
     limits = dict(request["limits"])
     limits["as"] = jail.address_space_bytes() + request["address_bytes"]
@@ -94,6 +95,34 @@ def live(shell, request, descriptors, plan):
         session.prime()
     shell.user_ns["_dh"][:] = [place.files]  # where `%cd -` goes back to
     session.serve(hello)
+
+
+def rehearse(shell, plan):
+    """What kernels do first, done in the zygote so often that a fork finds it loaded, cached and specialised.
+
+    Python writes into code that it runs for the first times, and a fork must copy each page that it writes to.
+    """
+    os.environ.clear()
+    path = f"{SHADOW}/bin:{plan['bin']}:/usr/local/bin:/usr/bin:/bin"
+    os.environ.update(ENVIRON, PATH=path, HOME="/home/user", TMPDIR="/tmp")
+    names = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+    own = {name: getattr(sys, name) for name in names}
+    ours, theirs = socket.socketpair()
+    with ours, theirs, open(os.devnull, "r+b", buffering=0) as null:
+        os.dup2(theirs.fileno(), CONTROL_FD)
+        os.dup2(null.fileno(), LATE_FD)
+        kernel = Kernel(shell, "/tmp")
+        Current.channel = kernel.channel
+        for _ in range(REHEARSALS):
+            jail.rehearse()
+            reseed()
+            kernel.channel.send(kernel.exec({"id": "", "code": WARMING, "lang": "python"}))
+            ours.recv(1 << 16)
+        Current.channel = None
+        kernel.leave()
+    for name, stream in own.items():
+        setattr(sys, name, stream)
+    forget(shell)
 
 
 class Place:
@@ -134,8 +163,9 @@ def add_packages(folder):
 def lower_oom_score():
     """Under memory pressure the host kills a session before it kills the service."""
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
-            score.write("900")
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(score, b"900")
+        os.close(score)
     except OSError:
         pass
 
@@ -144,7 +174,7 @@ def reseed():
     """numpy's legacy global state was copied by the fork; `random` reseeds itself."""
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed()
+        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))  # a list of them would load half of numpy
 
 
 class Streams:
@@ -292,6 +322,12 @@ class Kernel:
         self.channel = Channel(CONTROL_FD)
         self.pid = os.getpid()
         self.running = False
+
+    def leave(self):
+        """Closes what it has open, as if it had never been."""
+        self.channel.socket.close()
+        for descriptor in (LATE_FD, *(saved for _, saved in self.streams.saved)):
+            os.close(descriptor)
 
     def prime(self):
         """Runs a cell that leaves nothing behind: its pages are this process's own after it."""

@@ -58,8 +58,11 @@ def main():
     # The long allow-list is paid for once and inherited by every fork; it still permits setns,
     # which each kernel takes back.
     jail.install_filters(base64.b64decode(program) for program in start["filters"])
+    forget_fonts()
+    kernel.rehearse(shell, start)
     gc.collect()
     gc.freeze()
+    jail.use_huge_pages()
     threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
     ready = {"python": sys.version.split()[0], "packages": packages, "landlock": jail.landlock_abi()}
     send(warden, {"op": "ready", "threads": threads, **ready})
@@ -114,6 +117,13 @@ def warm_matplotlib(shell):
         store_history=False,
         silent=True,
     )
+
+
+def forget_fonts():
+    """matplotlib closes its fonts in each child: there are none to close when none are open."""
+    manager = sys.modules.get("matplotlib.font_manager")
+    if hasattr(getattr(manager, "_get_font", None), "cache_clear"):
+        manager._get_font.cache_clear()
 
 
 class Zygote:
