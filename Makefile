@@ -5,6 +5,7 @@
 
 # A shared build folder where CI or a person sets one; the clone's own else.
 PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
+RELEASED = "$${CARGO_TARGET_DIR:-target}/release/interpreterd"
 SEEN = "$${CARGO_TARGET_DIR:-$(CURDIR)/target}/api-seen.jsonl"
 
 run: guest
@@ -34,9 +35,10 @@ guest: needs
 needs:
 	@sh scripts/needs
 
-# Release build and minutes of measuring: by hand, on an idle machine.
+# Release build, the rivals' own environment and half an hour of measuring: by hand, on an idle machine.
 bench: guest
-	cargo bench --locked
+	cargo build --release --locked
+	@python3 benches/run.py --program $(RELEASED) --readme README.md
 
 # Any bytes as a session's frames, for SECONDS (60). Wants nightly and cargo-fuzz.
 fuzz:

@@ -1,0 +1,118 @@
+"""The report's fixed sentences: the method, the scenes, and what the figures do not say."""
+
+METHOD = """
+One driver process runs one scene after the other. In a scene all contestants are running, and they are asked in turns
+(in blocks where a sample is short), so that the machine's noise hits all alike. The first round is thrown away. Every
+answer is checked; a scene with a wrong one has no figures at all. The driver's garbage collector is off.
+
+- **interpreterd** is a release build, started with its defaults on a fresh data folder, so with its database, its
+  isolation and its limits. The driver speaks to it through one kept connection, by hand: no client library is measured.
+- **interpreterd, no pool** is the same with `INTERPRETERD_LOCAL_POOL=0`: no sandbox is made before it is asked for.
+- **jupyter-kernel-gateway** runs with its defaults: `POST /api/kernels`, then `execute_request` through the kernel's
+  websocket, until both the reply and `idle` are there.
+- **raw ipykernel** is the same kernel without a gateway, started and spoken to by jupyter_client over ZeroMQ.
+- **cold Python** is `python -c "import IPython, numpy, pandas, matplotlib.pyplot; print(1+1)"`.
+
+The rivals' versions are pinned in `benches/requirements.txt`; numpy, pandas, matplotlib and IPython are those of the
+guest. p50, p95 and p99 are percentiles of all samples, linear between neighbours. All samples are in `benches/results`,
+one file a scene: benchmark, contestant, round, value, unit.
+"""
+
+SCENES = {
+    "new_session": (
+        "New session",
+        """
+From asking for a session until the answer of `print(1+1)`. Before each sample the pool is full, and nothing of the
+last sample is left running; then the machine rests for 20 ms, since callers seldom come to one that has just done the
+same (Linux moves a process between cgroups in microseconds if it has just done so, and in milliseconds after a rest).
+
+`+ imports` runs `import IPython, numpy, pandas, matplotlib.pyplot` in that first cell too: a session of interpreterd
+has them imported, a kernel has not. The floor is `fork`, `unshare` of all seven namespaces, `exit` and `wait` in a
+Python with the same imports: what cannot be left out without a pool. The raw kernel's sample ends with the reply alone.
+""",
+    ),
+    "warm_exec": (
+        "Warm cell",
+        """
+`print(1+1)` in a session that has run cells before. *In the sandbox* is `duration_ms` of the answer, *own part* is the
+rest of the whole: HTTP, the lease, and both writes to the database. *Quick ACKs* is the gateway read by a client that
+acknowledges every packet at once (`TCP_QUICKACK`).
+""",
+    ),
+    "memory": (
+        "Memory",
+        """
+Idle sessions that have run `import pandas`; PSS of the kernel and the room's process 1, divided by the number of
+sandboxes (those in the pool among them). PSS divides a shared page by all that share it, so what sessions have not
+changed of the warm Python costs each of them the less the more there are; what a session shares with nobody does not
+depend on their number. A session grows with what it does: one row has made a small DataFrame too. How far MemAvailable
+fell has the kernel's own part in it (page tables, namespaces, mounts), and whatever else the machine did meanwhile.
+The rivals are ten Pythons and ten kernels with all imports of the warm Python.
+""",
+    ),
+    "sixteen_callers": (
+        "Sixteen callers",
+        """
+Each caller has its own session and connection and asks again as soon as it is answered. One process drives all of them
+with epoll; its own load on a processor stands beside.
+""",
+    ),
+    "churn": (
+        "Churn",
+        """
+Callers that make a session, run one cell and delete it, again and again for some seconds. The table gives the median of
+the rounds. A pool does not make more sandboxes a second, it makes them earlier: where callers never rest, it is empty.
+""",
+    ),
+    "stdout": (
+        "Output",
+        """
+100 MB of stdout by one cell, over the whole time until the answer. The answer keeps 1 MiB and counts all. Growth is the
+service's highest resident memory during the cell over what it held before.
+""",
+    ),
+    "files": (
+        "Files",
+        """
+A cell that does nothing, in a folder with that many small files. Each answer says which files the cell changed, so the
+service has to know them.
+""",
+    ),
+    "human_eval": (
+        "HumanEval",
+        """
+Prompt, canonical solution, tests and `check` of all 164 problems through `POST /v1/execute`, each in a sandbox of its
+own, four callers at once. It measures the sandbox, not a model: every program is known to be right, so a failure would
+be the sandbox's own.
+""",
+    ),
+    "packages": (
+        "Packages",
+        """
+Sessions that ask for three small pure packages which the guest has not. Measured until the session is ready; then a
+cell imports all three. *At once* asks while the last session's end may still be going on, *after a rest* with a full
+pool.
+""",
+    ),
+}
+
+HONEST = """
+- The machine is small and shared. Compare figures of one run with each other, not with another run's or another
+  machine's; the high percentiles most of all.
+- A new session is fast because Python and its libraries are imported once, and every session is a copy of that process.
+  A kernel of Jupyter starts a new Python each time. The row `+ imports` is the fair one for code that uses pandas, the
+  plain row for code that does not.
+- With a full pool, the work is done before the clock starts. What a caller sees who comes faster than the pool is
+  filled is the row without a pool, and the churn.
+- Jupyter does more for a cell than interpreterd does: it keeps a history on disk, echoes the input, and serves several
+  clients of one kernel. interpreterd does what the gateway does not: it isolates, limits and records. Neither is taken
+  out of the figures.
+- About 40 ms of the gateway's warm cell are no work: it sends several small messages, and TCP (Nagle's algorithm at its
+  end, delayed acknowledgements at ours) makes each wait for the one before. That is how it is with its defaults and a
+  common client; the row *quick ACKs* is what is left when the client avoids it.
+- The gateway can start kernels ahead of time (`prespawn_count`), once, at its own start; it does not hand them to
+  `POST /api/kernels`, so there is nothing of it to measure here.
+- jupyter_client and websocket-client are Python and are part of their rows. Their share of a warm cell is well under a
+  millisecond, but it is not nothing beside a raw kernel.
+- All contestants run on the same two or more cores as the driver, which takes its share.
+"""

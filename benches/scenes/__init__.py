@@ -1,0 +1,19 @@
+"""All scenes by name, in the order in which they run."""
+
+from collections.abc import Callable
+
+from bench import Bench
+
+from scenes import callers, churn, files, human_eval, memory, new_session, packages, stdout, warm_exec
+
+ALL: dict[str, Callable[[Bench], None]] = {
+    "new_session": new_session.run,
+    "warm_exec": warm_exec.run,
+    "memory": memory.run,
+    "sixteen_callers": callers.run,
+    "churn": churn.run,
+    "stdout": stdout.run,
+    "files": files.run,
+    "human_eval": human_eval.run,
+    "packages": packages.run,
+}
