@@ -54,6 +54,7 @@ pub(super) async fn list_files(
     Tenant(tenant): Tenant,
     Path(id): Path<SessionId>,
 ) -> Result<Response, Problem> {
+    state.sessions.sandbox(&tenant, id).await?; // who waits for it holds up nobody's listing
     let _turn = state.listings.acquire().await; // in line; it is never closed
     let data = state.sessions.list_files(&tenant, id).await?;
     let quota_bytes = state.sessions.get(&tenant, id).await?.limits.disk_bytes;

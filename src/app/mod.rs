@@ -83,7 +83,8 @@ pub fn serve(settings: &Settings) -> Result<(), AppError> {
     telemetry::start(settings.server.log_format, &settings.server.log)?;
     let access = admit(settings)?;
     let taken = give_up_root(settings)?;
-    raise_descriptors(settings.limits.max_sessions + settings.local.local_pool);
+    let shelves = 1 + settings.local.package_sets().len() as u32;
+    raise_descriptors(settings.limits.max_sessions + settings.local.local_pool * shelves);
     runtime()?.block_on(async {
         let listener = TcpListener::bind(settings.server.listen).await;
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
@@ -183,6 +184,7 @@ async fn take_up_sessions(
         settings.limits.clone(),
     ));
     sessions.check().await?;
+    sessions.start();
     let found = sessions.recover().await?;
     if found != RecoveredSessions::default() {
         tracing::warn!(

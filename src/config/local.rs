@@ -79,6 +79,16 @@ pub struct LocalSettings {
 }
 
 impl LocalSettings {
+    /// The sets of packages that are prepared, each once.
+    #[must_use]
+    pub fn package_sets(&self) -> Vec<PackageSet> {
+        let mut sets = self.local_package_sets.clone();
+        sets.retain(|set| !set.is_empty());
+        sets.sort();
+        sets.dedup();
+        sets
+    }
+
     /// The index of packages: ours, else pip's name for it.
     #[must_use]
     pub fn package_index(&self) -> Option<SecretString> {

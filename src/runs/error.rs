@@ -43,6 +43,9 @@ pub enum RunError {
         /// The most that is allowed.
         most: f64,
     },
+    /// It can be chosen when a session is made, and one that is there was named.
+    #[error("{} belongs to the making of a session, and the one that is named is made", .0.trim_start_matches('/'))]
+    SessionIsMade(&'static str),
     /// A file of the request is too large.
     #[error("a file is larger than {0} bytes")]
     FileTooLarge(u64),
@@ -115,6 +118,7 @@ impl Coded for RunError {
             Self::MetadataTooLong(_) => Class::Invalid.named("metadata_too_long"),
             Self::MessageTooLong(_) => Class::Invalid.named("message_too_long"),
             Self::OutOfRange { .. } => Class::Invalid.named("out_of_range"),
+            Self::SessionIsMade(_) => Class::Invalid.named("session_is_made"),
             Self::FileTooLarge(_) => Class::TooLarge.named("file_too_large"),
             Self::KeyReused => Class::Invalid.named("idempotency_key_reused"),
             Self::KeyInProgress => Class::Conflict.named("idempotency_in_progress"),
@@ -131,7 +135,7 @@ impl Coded for RunError {
 
     fn field(&self) -> Option<&'static str> {
         match self {
-            Self::OutOfRange { field, .. } => Some(field),
+            Self::OutOfRange { field, .. } | Self::SessionIsMade(field) => Some(field),
             Self::StdinTooLong(_) => Some("/stdin"),
             Self::BadEnv(_) => Some("/env"),
             Self::MetadataTooLong(_) => Some("/metadata"),

@@ -35,9 +35,9 @@ impl Desk {
         let include_content = new.include_content;
         let work = new.cell.timeout.unwrap_or(self.limits.cell_seconds);
         let session = self.own_session(ticket, &new.session, work);
-        let session = self.sessions.create(&ticket.tenant, session).await?;
-        let execution = self.execute_in(ticket, session.id, new).await;
-        self.end_one_shot(&ticket.tenant, session.id).await;
+        let id = self.make_own(ticket, session).await?;
+        let execution = self.execute_in(ticket, id, new).await;
+        self.end_one_shot(&ticket.tenant, id).await;
         let mut execution = execution?;
         if include_content && let Some(files) = &mut execution.output_files {
             self.include_content(&ticket.tenant, execution.run_id, files).await;

@@ -57,6 +57,12 @@ impl Desk {
         if new.message.len() > MAX_MESSAGE_BYTES {
             return Err(RunError::MessageTooLong(MAX_MESSAGE_BYTES));
         }
+        if new.session_id.is_some() && !new.session.packages.is_empty() {
+            return Err(RunError::SessionIsMade("/packages"));
+        }
+        if new.session_id.is_some() && new.session.provider.is_some() {
+            return Err(RunError::SessionIsMade("/provider"));
+        }
         match new.max_turns {
             Some(turns) if turns == 0 || turns > self.limits.turns_max => {
                 Err(RunError::OutOfRange {
@@ -81,7 +87,7 @@ impl Desk {
         let own = self.own_session(ticket, &new.session, work);
         let (id, one_shot) = match new.session_id {
             Some(id) => (id, false),
-            None => (self.sessions.create(tenant, own).await?.id, true),
+            None => (self.make_own(ticket, own).await?, true),
         };
         let run = self.interpret_in(ticket, id, new, model.as_ref()).await;
         if one_shot {

@@ -128,11 +128,14 @@ impl Desk {
                     SessionState::Starting if session.packages.is_empty() => {
                         Err(RunError::KeyInProgress)
                     }
-                    SessionState::Failed => Err(SessionError::gone(&session).into()),
+                    SessionState::Failed if session.failure.is_none() => {
+                        Err(SessionError::gone(&session).into())
+                    }
                     SessionState::Starting
                     | SessionState::Ready
                     | SessionState::Busy
-                    | SessionState::Ended => Ok(Some(session)),
+                    | SessionState::Ended
+                    | SessionState::Failed => Ok(Some(session)),
                 }
             }
             Some(Subject::Run(_)) => Err(RunError::KeyReused),

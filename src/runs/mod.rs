@@ -45,7 +45,7 @@ use crate::domain::provider::{ModelInfo, ProviderInfo};
 use crate::domain::run::{Run, RunSummary};
 use crate::llm::connect::Models;
 use crate::sandbox::SandboxError;
-use crate::sessions::Sessions;
+use crate::sessions::{SessionError, Sessions};
 use crate::store::blobs::Blobs;
 use crate::store::{Store, StoredFile};
 
@@ -357,9 +357,11 @@ impl Desk {
         };
         let mut session = RunPlace { id: SessionId::new(), provider: String::new() };
         if let Some(id) = session_id {
-            self.sessions.sandbox(&ticket.tenant, id).await?; // an ended one is told at once
-            session =
-                RunPlace { id, provider: self.sessions.get(&ticket.tenant, id).await?.provider };
+            let named = self.sessions.get(&ticket.tenant, id).await?;
+            if named.ended_at.is_some() {
+                return Err(SessionError::gone(&named).into()); // told at once
+            }
+            session = RunPlace { id, provider: named.provider };
         } else {
             self.sessions.provider_name(provider.as_deref())?.clone_into(&mut session.provider);
             ticket.own_session = Some(session.id);

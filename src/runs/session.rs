@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::keyed::session_fingerprint;
+use super::live::Ticket;
 use super::{Desk, RunError, Runs, check_env, check_metadata, in_range};
 use crate::domain::claim::Key;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::session::{EndReason, Session};
-use crate::sessions::{NewSession, SessionChange, SessionError};
+use crate::sessions::{NewSession, SessionChange, SessionError, Starting};
 
 impl Runs {
     /// Makes a session. One that installs packages is given at once, still starting.
@@ -56,22 +59,13 @@ impl Runs {
             return self.desk.sessions.furnish(starting).await;
         }
         let session = starting.session();
-        let (desk, stop, tenant, id) =
-            (Arc::clone(&self.desk), self.interrupting.clone(), tenant.clone(), session.id);
+        let (desk, stop) = (Arc::clone(&self.desk), self.interrupting.clone());
+        let (tenant, id) = (tenant.clone(), session.id);
         self.tracker.spawn(async move {
-            let furnished = tokio::select! {
-                () = stop.cancelled() => None,
-                furnished = desk.sessions.furnish(starting) => Some(furnished),
-            };
-            match furnished {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => tracing::warn!(
-                    session.id = %id, error = &error as &dyn std::error::Error,
-                    "a session was not made after it was answered"
-                ),
-                None => {
-                    let _ = desk.sessions.end(&tenant, id, EndReason::Lost).await;
-                }
+            let made = desk.furnish_until(&tenant, starting, &stop, EndReason::Lost).await;
+            if let Err(error) = made {
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(session.id = %id, error = cause, "a session was not made after it was answered");
             }
         });
         Ok(session)
@@ -104,6 +98,38 @@ impl Runs {
 }
 
 impl Desk {
+    /// Makes a session for one piece of work, which may be cancelled meanwhile.
+    pub(super) async fn make_own(
+        &self,
+        ticket: &Ticket,
+        new: NewSession,
+    ) -> Result<SessionId, RunError> {
+        let starting = self.sessions.begin(&ticket.tenant, new).await?;
+        let reason = EndReason::Deleted;
+        let session = self.furnish_until(&ticket.tenant, starting, &ticket.cancel, reason).await?;
+        Ok(session.id)
+    }
+
+    /// Makes the sandbox of a session that was begun. Told to stop, it ends the session for the reason
+    /// given; a sandbox that is being made comes to be, and is ended then.
+    async fn furnish_until(
+        &self,
+        tenant: &Tenant,
+        starting: Starting,
+        stop: &CancellationToken,
+        reason: EndReason,
+    ) -> Result<Session, RunError> {
+        let (sessions, id) = (Arc::clone(&self.sessions), starting.session().id);
+        let making = tokio::spawn(async move { sessions.furnish(starting).await });
+        tokio::select! {
+            made = making => Ok(made.map_err(RunError::Panicked)??),
+            () = stop.cancelled() => {
+                self.sessions.end(tenant, id, reason).await?;
+                Err(RunError::CallerGone)
+            }
+        }
+    }
+
     pub(super) fn check_session(&self, new: &NewSession) -> Result<(), RunError> {
         check_env(&new.env)?;
         check_metadata(&new.metadata)?;

@@ -20,7 +20,7 @@ pub fn providers(settings: &Settings, taken: Taken) -> Providers {
         max_age: settings.local.local_pool_age_seconds,
         lifetime: settings.limits.lifetime_seconds_max,
         make_limit: settings.limits.create_seconds + settings.limits.install_seconds,
-        sets: [&[PackageSet::default()], settings.local.local_package_sets.as_slice()].concat(),
+        sets: [vec![PackageSet::default()], settings.local.package_sets()].concat(),
     };
     let local = Pool::new(LocalProvider::new(settings, taken), plan);
     vec![("local".to_owned(), Arc::new(local))]

@@ -97,8 +97,12 @@ pub trait SandboxProvider: Send + Sync {
     /// Whether packages must be installed before there can be a sandbox with them.
     async fn installs(&self, packages: &PackageSet) -> bool;
 
-    /// Makes a sandbox that is ready for its first cell. Where it installs packages, it goes on
-    /// with that when this is dropped: others may wait for the same.
+    /// Installs packages for sandboxes to come. It goes on when this is dropped where others wait for
+    /// the same.
+    async fn install(&self, packages: &PackageSet, progress: &Progress)
+    -> Result<(), SandboxError>;
+
+    /// Makes a sandbox that is ready for its first cell.
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError>;
 
     /// Finds a sandbox again, fit for its next cell, or None when it is gone. What was lost with the
@@ -114,6 +118,9 @@ pub trait SandboxProvider: Send + Sync {
 
     /// Whether a sandbox can be made, and what it would be like.
     async fn check(&self) -> Result<ProviderReport, SandboxError>;
+
+    /// Begins what the provider does by itself, once the service serves.
+    fn start(&self) {}
 
     /// The sandboxes that are kept ready, a line for each set of packages; none unless it is a pool.
     fn pool(&self) -> Vec<Primed> {
@@ -164,8 +171,6 @@ pub struct SandboxSpec {
     pub lifetime: Duration,
     /// Take the time now that a first cell would take longer than later ones.
     pub primed: bool,
-    /// Where is told what goes on meanwhile.
-    pub progress: Progress,
 }
 
 /// What is being done for a sandbox that is not there yet, for those who wait for it.

@@ -45,8 +45,11 @@ pub enum PackagesError {
     #[error("sets of packages that are in use take all of the {0} bytes that they may take")]
     CacheFull(u64),
     /// The index cannot be reached.
-    #[error("the package index cannot be reached: {0}")]
-    Unreachable(String),
+    #[error("the package index cannot be reached")]
+    Unreachable,
+    /// The host has too little memory free to install anything.
+    #[error("the host has no memory for an installation now")]
+    NoMemory,
     /// Too many other sets are waiting to be installed.
     #[error("too many sets of packages are being installed: try again later")]
     Busy,
@@ -69,7 +72,8 @@ impl Coded for PackagesError {
             Self::TooLarge(_) => Class::Invalid.named("packages_too_large"),
             Self::Failed(_) => Class::Invalid.named("packages_failed"),
             Self::CacheFull(_) => Class::Unavailable.named("package_cache_full"),
-            Self::Unreachable(_) => Class::Unavailable.named("package_index_unreachable"),
+            Self::Unreachable => Class::Unavailable.named("package_index_unreachable"),
+            Self::NoMemory => Class::Unavailable.named("no_memory"),
             Self::Busy => Class::Unavailable.named("packages_busy"),
             Self::TooSlow => Class::UpstreamTimeout.named("packages_too_slow"),
         }

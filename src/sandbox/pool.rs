@@ -79,7 +79,7 @@ struct Stock {
 }
 
 impl<P: SandboxProvider + 'static> Pool<P> {
-    /// A pool of nothing yet: it fills once its provider has been checked.
+    /// A pool of nothing yet: it fills once it is started.
     pub fn new(provider: P, plan: PoolPlan) -> Self {
         let shelf = |packages: &PackageSet| Shelf {
             packages: packages.clone(),
@@ -151,6 +151,14 @@ impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
         self.inside.provider.installs(packages).await
     }
 
+    async fn install(
+        &self,
+        packages: &PackageSet,
+        progress: &Progress,
+    ) -> Result<(), SandboxError> {
+        self.inside.provider.install(packages, progress).await
+    }
+
     async fn attach(
         &self,
         record: &SandboxRecord,
@@ -163,9 +171,12 @@ impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
     }
 
     async fn check(&self) -> Result<ProviderReport, SandboxError> {
-        let report = self.inside.provider.check().await?;
+        self.inside.provider.check().await
+    }
+
+    fn start(&self) {
+        self.inside.provider.start();
         self.start_filling();
-        Ok(report)
     }
 
     fn pool(&self) -> Vec<Primed> {
@@ -225,11 +236,14 @@ impl<P: SandboxProvider + 'static> Inside<P> {
             packages: shelf.packages.clone(),
             lifetime: self.plan.max_age + self.plan.lifetime,
             primed: true,
-            progress: Progress::default(),
+        };
+        let make = async {
+            self.provider.install(&shelf.packages, &Progress::default()).await?;
+            self.provider.create(&spec).await
         };
         let made = tokio::select! {
             () = stop.cancelled() => return,
-            made = tokio::time::timeout(self.plan.make_limit, self.provider.create(&spec)) => made,
+            made = tokio::time::timeout(self.plan.make_limit, make) => made,
         };
         shelf.stock().put(made.unwrap_or(Err(SandboxError::TooSlow)));
     }

@@ -23,16 +23,18 @@ use slot::{Ended, Slot};
 
 use crate::config::LimitSettings;
 use crate::domain::claim::Claim;
-use crate::domain::coded::{Coded, chain};
+use crate::domain::coded::chain;
 use crate::domain::crash;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::limits::LimitsRequest;
 use crate::domain::list::Page;
 use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Isolation, ProviderInfo};
-use crate::domain::session::{EndReason, Session, SessionFailure, SessionState};
+use crate::domain::session::{EndReason, Session, SessionState};
 use crate::sandbox::connect::Providers;
-use crate::sandbox::{ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec};
+use crate::sandbox::{
+    PackagesError, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec,
+};
 use crate::store::Store;
 
 /// What a caller asks a session to be; what is None is taken from the settings.
@@ -145,6 +147,13 @@ impl Sessions {
         default
     }
 
+    /// Lets every provider begin what it does by itself.
+    pub fn start(&self) {
+        for entry in &self.providers {
+            entry.provider.start();
+        }
+    }
+
     /// Whether the default provider can make sandboxes, as its last check found.
     pub fn ready(&self) -> Result<(), SandboxError> {
         let entry = self.entry(None)?;
@@ -171,7 +180,6 @@ impl Sessions {
     pub async fn begin(&self, tenant: &Tenant, new: NewSession) -> Result<Starting, SessionError> {
         let entry = self.entry(new.provider.as_deref())?;
         let limits = entry.provider.limits(&new.limits)?;
-        let installs = entry.provider.installs(&new.packages).await;
         let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds);
         let idle = new.idle.unwrap_or(self.limits.idle_seconds);
         let now = OffsetDateTime::now_utc();
@@ -204,9 +212,11 @@ impl Sessions {
             packages: new.packages,
             lifetime,
             primed: false,
-            progress: slot.progress.clone(),
         };
         self.admit(&slot)?;
+        let asked = entry.provider.installs(&spec.packages);
+        let installs = tokio::time::timeout(self.limits.create_seconds, asked).await;
+        let installs = installs.unwrap_or(false); // one that is so slow now fails to be made
         // the row stands before the sandbox does: whatever happens between, the session is known
         if let Err(error) =
             self.store.insert_session(tenant, &slot.snapshot(), new.claim.as_ref()).await
@@ -222,11 +232,18 @@ impl Sessions {
     /// Makes the sandbox of a session that was written down.
     pub async fn furnish(&self, starting: Starting) -> Result<Session, SessionError> {
         let Starting { slot, provider, spec, installs } = starting;
-        let installing = if installs { self.limits.install_seconds } else { Duration::ZERO };
-        let limit = self.limits.create_seconds + installing;
-        let made = match tokio::time::timeout(limit, provider.create(&spec)).await {
-            Ok(made) => made,
-            Err(_) => Err(SandboxError::TooSlow),
+        let installed =
+            if installs { self.install(&slot, &*provider, &spec).await } else { Ok(()) };
+        if slot.is_over() {
+            return Err(slot.gone());
+        }
+        let made = match installed {
+            Ok(()) => {
+                let making = provider.create(&spec);
+                let made = tokio::time::timeout(self.limits.create_seconds, making).await;
+                made.unwrap_or(Err(SandboxError::TooSlow))
+            }
+            Err(error) => Err(error),
         };
         let made = match made {
             Ok(sandbox) => {
@@ -239,16 +256,32 @@ impl Sessions {
                 Ok(slot.snapshot())
             }
             Err(error) => {
-                slot.note_failure(SessionFailure {
-                    code: error.code().name.to_owned(),
-                    message: error.to_string(),
-                });
+                if installs {
+                    // it was answered before: there is no other place to say why
+                    slot.note_failure(&error);
+                }
                 self.end(&slot.tenant, spec.session_id, EndReason::Failed).await?;
                 Err(error.into())
             }
         };
         self.deadlines.notify_one();
         made
+    }
+
+    /// Nobody waits for the packages of a session that is over.
+    async fn install(
+        &self,
+        slot: &Slot,
+        provider: &dyn SandboxProvider,
+        spec: &SandboxSpec,
+    ) -> Result<(), SandboxError> {
+        let limit = self.limits.install_seconds + self.limits.create_seconds;
+        tokio::select! {
+            () = slot.settled() => Err(SandboxError::Lost),
+            installed = tokio::time::timeout(limit, provider.install(&spec.packages, &slot.progress)) => {
+                installed.unwrap_or(Err(PackagesError::TooSlow.into()))
+            }
+        }
     }
 
     fn admit(&self, slot: &Arc<Slot>) -> Result<(), SessionError> {

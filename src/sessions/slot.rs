@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{SessionChange, SessionError};
+use crate::domain::coded::Coded;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::session::{EndReason, Session, SessionFailure, SessionState};
-use crate::sandbox::{Progress, Sandbox};
+use crate::sandbox::{Progress, Sandbox, SandboxError};
 
 /// A session, its sandbox and the line of those who wait for it.
 pub(super) struct Slot {
@@ -160,13 +161,18 @@ impl Slot {
     }
 
     /// Notes why its sandbox could not be made; its end comes next.
-    pub(super) fn note_failure(&self, failure: SessionFailure) {
-        self.inside().session.failure = Some(failure);
+    pub(super) fn note_failure(&self, error: &SandboxError) {
+        let mut inside = self.inside();
+        if inside.session.state == SessionState::Starting {
+            inside.session.failure = Some(SessionFailure {
+                code: error.code().name.to_owned(),
+                message: error.to_string(),
+            });
+        }
     }
 
     /// Ends it and gives its sandbox away.
     pub(super) fn end(&self, reason: EndReason) -> Ended {
-        self.settled.cancel();
         let mut inside = self.inside();
         inside.session.state = match inside.session.state {
             SessionState::Ended | SessionState::Failed => return Ended::Before,
@@ -175,6 +181,7 @@ impl Slot {
         };
         inside.session.ended_at = Some(OffsetDateTime::now_utc());
         inside.session.end_reason = Some(reason);
+        self.settled.cancel(); // who wakes now sees how it ended
         match inside.sandbox.take() {
             Some(sandbox) => Ended::With(sandbox),
             None => Ended::Empty,
@@ -186,6 +193,7 @@ impl Slot {
         let inside = self.inside();
         match inside.session.state {
             SessionState::Ended | SessionState::Failed => None,
+            SessionState::Starting => Some(inside.expires),
             _ if self.is_used(&inside) => Some(inside.expires),
             _ => Some(inside.expires.min(inside.last_used + inside.idle)),
         }

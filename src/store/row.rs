@@ -137,7 +137,8 @@ impl SessionRow {
             },
             body: json(session)?,
             ended_at: session.ended_at.map(microseconds),
-            release_key: session.state == SessionState::Failed,
+            // one that was answered before it failed keeps its key
+            release_key: session.state == SessionState::Failed && session.failure.is_none(),
         })
     }
 }

@@ -22,6 +22,7 @@ mod lifecycle;
 mod limits;
 mod openapi;
 mod packages;
+mod packages_starting;
 mod pool;
 mod problems;
 mod readme;

@@ -1,17 +1,14 @@
 //! Packages that sessions ask for: installed once, seen by them alone, away from the service's rights.
 
-use std::os::unix::fs::MetadataExt;
-use std::time::Instant;
-
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::support::index::{Index, Package};
 use crate::support::processes::descendants;
-use crate::support::server::{Server, caller, open_folder};
-use crate::support::{Caller, Session, problem};
+use crate::support::server::{Server, caller};
+use crate::support::{Caller, Session, must_come, problem};
 
-fn usual() -> Index {
+pub fn usual() -> Index {
     Index::start(&[
         Package::new("demo-a", "1.0").needing("demo-b"),
         Package::new("demo-a", "2.0").needing("demo-b"),
@@ -34,22 +31,25 @@ fn usual() -> Index {
     ])
 }
 
-fn server(index: &Index, more: &[(&str, &str)]) -> Server {
+pub fn server(index: &Index, more: &[(&str, &str)]) -> Server {
     Server::start(&[&[("LOCAL_PACKAGE_INDEX", index.url.as_str())], more].concat())
 }
 
-async fn ready(session: &Session<'_>) -> Value {
-    loop {
-        let (_, told) = session.caller.get(&session.path("")).await;
-        if told["state"] != "starting" {
-            return told;
+pub async fn ready(session: &Session<'_>) -> Value {
+    must_come(async {
+        loop {
+            let (_, told) = session.caller.get(&session.path("")).await;
+            if told["state"] != "starting" {
+                return told;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await
 }
 
 /// The problem of a one-shot that asks for packages.
-async fn refused(caller: &Caller, packages: &[&str]) -> (u16, String, String) {
+pub async fn refused(caller: &Caller, packages: &[&str]) -> (u16, String, String) {
     let body = json!({"code": "1", "packages": packages});
     let answer = caller.post("/v1/execute", body).await;
     let (status, code) = problem(&answer);
@@ -130,8 +130,6 @@ async fn programs_of_a_session_and_its_next_kernel_have_its_packages_too() {
     let program = "!python -c 'import demo_a; print(demo_a.VERSION)'; demo-script";
     let told = session.exec(program).await;
     assert_eq!(told["stdout"], "2.0\nfrom the script\n", "{told}");
-    let pool = "import demo_a, multiprocessing\nmultiprocessing.Pool(2).map(lambda_, [1]) if 0 else demo_a.VERSION";
-    assert_eq!(session.text(pool).await, "'2.0'");
     session.exec("import os; os._exit(3)").await;
     assert_eq!(session.text("import demo_a; demo_a.VERSION").await, "'2.0'");
 }
@@ -200,12 +198,16 @@ async fn what_cannot_be_had_is_a_clear_problem() {
 }
 
 #[tokio::test]
-async fn source_code_alone_is_refused_and_never_opened() {
-    let index = Index::with_source("demo-source");
+async fn source_code_is_refused_and_never_run() {
+    let index = Index::with_source();
     let server = server(&index, &[]);
-    let (status, code, detail) = refused(&server.caller(), &["demo-source"]).await;
-    assert_eq!((status, code.as_str()), (422, "package_without_wheel"), "{detail}");
-    assert!(detail.contains("demo-source has no wheel"), "{detail}");
+    // by its name, and by a URL in a wheel
+    for package in ["demo-source", "demo-tricky"] {
+        let (status, code, detail) = refused(&server.caller(), &[package]).await;
+        assert_eq!((status, code.as_str()), (422, "package_without_wheel"), "{detail}");
+        assert!(detail.contains("demo-source has no wheel"), "{detail}");
+    }
+    assert_eq!(index.asked_for("built"), 0);
 }
 
 #[tokio::test]
@@ -301,33 +303,21 @@ async fn settings_may_allow_prepared_sets_alone_or_no_packages() {
     assert_eq!(session.text("1 + 1").await, "2");
 }
 
-#[tokio::test]
-async fn an_installation_ends_at_its_time_and_so_do_those_who_wait() {
-    let index = usual();
-    let server = server(&index, &[("INSTALL_SECONDS", "1.5")]);
-    let caller = server.caller();
-    index.close();
-    let started = Instant::now();
-    let (status, code, _) = refused(&caller, &["demo-a"]).await;
-    assert_eq!((status, code.as_str()), (504, "packages_too_slow"));
-    assert!(started.elapsed().as_secs() < 30);
-    index.open();
-    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    assert_eq!(session.text("import demo_a; demo_a.VERSION").await, "'2.0'");
-}
-
 /// The process of pip that installs for a service.
 async fn installer(server: &Server) -> u32 {
-    loop {
-        let is_pip = |pid: &u32| {
-            std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| String::from_utf8_lossy(&line).contains("-m\0pip\0"))
-        };
-        if let Some(pid) = descendants(server.pid()).into_iter().find(is_pip) {
-            return pid;
+    let is_pip = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains("pip._internal"))
+    };
+    must_come(async {
+        loop {
+            if let Some(pid) = descendants(server.pid()).into_iter().find(is_pip) {
+                return pid;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -362,72 +352,6 @@ async fn packages_are_installed_away_from_the_services_rights() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_told_to_stop_does_not_wait_for_an_installation() {
-    let index = usual();
-    let server = server(&index, &[("SHUTDOWN_GRACE_SECONDS", "0.5")]);
-    let caller = server.caller();
-    index.close();
-    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    index.is_asked_for("demo-a").await;
-    server.signal(libc::SIGTERM);
-    assert!(server.wait().success());
-    drop(session);
-    index.open();
-}
-
-#[tokio::test]
-async fn a_service_that_is_killed_while_it_installs_leaves_no_half_of_it() {
-    let index = usual();
-    let folder = open_folder();
-    let data_dir = folder.path().join("data");
-    let settings = [("LOCAL_PACKAGE_INDEX", index.url.as_str())];
-    let before = Server::start_in(&data_dir, &settings);
-    index.close();
-    let id = before.caller().session_with(json!({"packages": ["demo-a"]})).await.id;
-    index.is_asked_for("demo-a").await;
-    before.signal(libc::SIGKILL);
-    before.wait();
-    index.open();
-    // as if it had ended while it wrote
-    let half = data_dir.join("layers/partial-x");
-    std::fs::create_dir(&half).unwrap();
-    let owner = std::fs::metadata(&data_dir).unwrap();
-    std::os::unix::fs::chown(&half, Some(owner.uid()), Some(owner.gid())).unwrap();
-    let after = Server::start_in(&data_dir, &settings);
-    let caller = after.caller();
-    let (_, told) = caller.get(&format!("/v1/sessions/{id}")).await;
-    assert_eq!((&told["state"], &told["end_reason"]), (&json!("ended"), &json!("lost")));
-    assert!(!half.exists());
-    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    assert_eq!(session.text("import demo_a; demo_a.VERSION").await, "'2.0'");
-    // and what is whole is there for the next one
-    after.signal(libc::SIGTERM);
-    after.wait();
-    let next = Server::start_in(&data_dir, &settings);
-    let (_, told) = next.caller().post("/v1/sessions", json!({"packages": ["demo-a"]})).await;
-    assert_eq!(told["state"], "ready");
-}
-
-#[tokio::test]
-async fn a_session_that_is_deleted_while_it_starts_is_over_and_the_set_is_installed_all_the_same() {
-    let index = usual();
-    let server = server(&index, &[]);
-    let caller = server.caller();
-    index.close();
-    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    index.is_asked_for("demo-a").await;
-    let exec = session.path("/exec");
-    let waiting = caller.post(&exec, json!({"code": "1"}));
-    let (waited, deleted) = tokio::join!(waiting, session.delete());
-    assert_eq!(deleted, 204);
-    assert_eq!(problem(&waited), (410, "session_deleted".to_owned()));
-    index.open();
-    let next = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    assert_eq!(next.text("import demo_a; demo_a.VERSION").await, "'2.0'");
-    assert_eq!(index.asked_for("demo-a"), 2);
-}
-
-#[tokio::test]
 async fn restricted_sessions_have_packages_too() {
     let index = usual();
     let server =
@@ -448,18 +372,14 @@ async fn restricted_sessions_have_packages_too() {
 }
 
 #[tokio::test]
-async fn a_key_gives_the_session_that_is_starting_under_it() {
-    let index = usual();
-    let server = server(&index, &[]);
-    let caller = server.caller();
-    index.close();
-    let ask = async || {
-        let request = caller.request(reqwest::Method::POST, "/v1/sessions");
-        let request = request.header("idempotency-key", "k").json(&json!({"packages": ["demo-a"]}));
-        crate::support::answer(request).await
-    };
-    let (first, again) = (ask().await, ask().await);
-    assert_eq!((first.0, again.0), (StatusCode::CREATED, StatusCode::CREATED));
-    assert_eq!(first.1["id"], again.1["id"]);
-    index.open();
+async fn packages_and_a_session_that_is_made_do_not_go_together() {
+    let caller = caller();
+    let session = caller.session().await;
+    for (field, value) in [("packages", json!(["demo-a"])), ("provider", json!("local"))] {
+        let mut body = json!({"message": "[script none]"});
+        body[field] = value;
+        let answer = caller.post(&format!("/v1/interpret?session_id={}", session.id), body).await;
+        assert_eq!(problem(&answer), (422, "session_is_made".to_owned()));
+        assert_eq!(answer.1["errors"][0]["pointer"], format!("/{field}"));
+    }
 }

@@ -8,7 +8,7 @@ use interpreterd::domain::id::SessionId;
 use interpreterd::domain::limits::{Limits, LimitsRequest};
 use interpreterd::domain::package::PackageSet;
 use interpreterd::sandbox::pool::{Pool, PoolPlan};
-use interpreterd::sandbox::{Progress, SandboxProvider, SandboxSpec};
+use interpreterd::sandbox::{SandboxProvider, SandboxSpec};
 use serde_json::json;
 
 use crate::support::problem;
@@ -36,13 +36,12 @@ fn spec() -> SandboxSpec {
         packages: PackageSet::default(),
         lifetime: Duration::from_secs(60),
         primed: false,
-        progress: Progress::default(),
     }
 }
 
 async fn filled(stub: &StubProvider, size: u32) -> Pool<StubProvider> {
     let pool = Pool::new(stub.clone(), plan(size));
-    pool.check().await.unwrap();
+    pool.start();
     until(|| pool.pool()[0].ready == size).await;
     pool
 }
@@ -112,7 +111,7 @@ async fn it_makes_one_at_a_time_and_none_while_sessions_are_made() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let stub = StubProvider { gate: Some(Arc::clone(&gate)), ..StubProvider::default() };
     let pool = Arc::new(Pool::new(stub.clone(), plan(3)));
-    pool.check().await.unwrap();
+    pool.start();
     let own = SandboxSpec { packages: "polars".parse().unwrap(), ..spec() };
     let waiting = {
         let (pool, own) = (Arc::clone(&pool), own.clone());
@@ -148,7 +147,7 @@ async fn a_provider_that_fails_is_asked_less_and_less_often_and_the_reason_is_to
     let stub = StubProvider::default();
     *stub.failures.lock().unwrap() = 5;
     let pool = Pool::new(stub.clone(), plan(1));
-    pool.check().await.unwrap();
+    pool.start();
     until(|| pool.pool()[0].reason.is_some()).await;
     let reason = pool.pool()[0].reason.clone().unwrap();
     assert!(reason.contains("cannot make a sandbox"), "{reason}");

@@ -155,7 +155,12 @@ impl Files {
 
     /// All regular files, within bounds, no link followed.
     pub(super) fn list(&self) -> io::Result<Listing> {
-        Listing::of(self.descriptors().readable.as_fd())
+        self.list_expecting(0)
+    }
+
+    /// The same where there were so many.
+    pub(super) fn list_expecting(&self, expected: usize) -> io::Result<Listing> {
+        Listing::of(self.descriptors().readable.as_fd(), expected)
     }
 
     /// The same where they are few; None where they are not.

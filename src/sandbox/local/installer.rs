@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, Semaphore};
@@ -17,10 +16,11 @@ use super::error::LocalError;
 use super::guest::LOCK;
 use super::layers::{self, AddError, Layer, Layers, Manifest};
 use super::plan::certificates_inside;
+use super::verdict::{read, without_userinfo};
 use super::workshop::{Tenant, Workshop};
 use crate::config::{PackageMode, Settings};
 use crate::domain::event::OutputSink;
-use crate::domain::execution::{Cell, Execution, ExecutionStatus, FailureKind, Language};
+use crate::domain::execution::{Cell, Language};
 use crate::domain::id::{ExecutionId, RunId, SessionId};
 use crate::domain::limits::Limits;
 use crate::domain::package::{PackageSet, normal_name};
@@ -33,6 +33,8 @@ const MAX_WAITING: usize = 32;
 const WORKING_MEMORY: u64 = 512 << 20;
 /// Downloads, their copies in pip's cache and what is unpacked lie in the room together.
 const COPIES: u64 = 3;
+/// With less room than this no installation is begun.
+const LEAST_ROOM: u64 = 64 << 20;
 /// Where the room's installer puts them, below its files.
 const TARGET: &str = "layer";
 /// What pip may know of the service's environment: how to reach the index.
@@ -47,7 +49,6 @@ const PASSED_ON: [&str; 9] = [
     "PIP_TRUSTED_HOST",
     "PIP_DEFAULT_TIMEOUT",
 ];
-const MAX_WORDS: usize = 500;
 
 /// Installs sets of packages, each once, one at a time.
 pub(super) struct Installer {
@@ -71,26 +72,6 @@ enum Failure {
     Local(Arc<LocalError>),
 }
 
-/// What the room's installer says: one line of JSON, read as hostile input.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-enum Told {
-    Installed { installed: Vec<String> },
-    Not(Why),
-}
-
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(tag = "why", rename_all = "snake_case")]
-enum Why {
-    TooLarge,
-    Unreachable { words: String },
-    NoWheel { name: String },
-    NoSuch { name: String },
-    NoVersion { requirement: String, versions: String },
-    Conflict { words: String },
-    Failed { words: String },
-}
-
 impl Installer {
     pub(super) fn new(settings: &Settings, workshop: Arc<Workshop>) -> Arc<Self> {
         let local = &settings.local;
@@ -98,7 +79,7 @@ impl Installer {
             layers: Arc::clone(&workshop.layers),
             workshop,
             mode: local.local_packages,
-            sets: local.local_package_sets.clone(),
+            sets: local.package_sets(),
             index: local.package_index(),
             most_bytes: local.local_package_bytes,
             limit: settings.limits.install_seconds,
@@ -141,11 +122,15 @@ impl Installer {
 
     /// Installs the sets that the settings name, so that their first sessions need not wait.
     pub(super) async fn prepare(self: Arc<Self>) {
+        let layers = Arc::clone(&self.layers);
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || layers.clear()).await {
+            tracing::warn!(%error, "the folder for packages was not cleared");
+        }
         for set in &self.sets {
             let prepared = async {
                 let layer = self.layer(set, &Progress::default()).await?;
                 if let Some(layer) = &layer {
-                    self.workshop.own_zygote(layer).await;
+                    self.workshop.own_zygote(layer, true).await;
                 }
                 Ok::<_, SandboxError>(())
             };
@@ -173,7 +158,9 @@ impl Installer {
             PackageMode::Prepared | PackageMode::Any => {}
         }
         let index = self.index.as_ref().map_or("", |index| index.expose_secret());
-        let key = key(&[LOCK, &zygote.python, std::env::consts::ARCH, index, &needed.to_string()]);
+        // sessions see it: nothing secret may be guessed from it
+        let index = without_userinfo(index);
+        let key = key(&[LOCK, &zygote.python, std::env::consts::ARCH, &index, &needed.to_string()]);
         Ok(Some((needed, key)))
     }
 
@@ -201,10 +188,20 @@ impl Installer {
         Ok(installing)
     }
 
+    /// Whether anybody waits for a set still.
+    fn is_awaited(&self, key: &str) -> bool {
+        let under_way = self.under_way.lock().expect("no panic while it is held");
+        // one is the list's own
+        under_way.get(key).is_some_and(|installing| installing.strong_count() > Some(1))
+    }
+
     async fn install(&self, needed: &PackageSet, key: &str) -> Result<Arc<Layer>, Failure> {
         let _turn = self.turn.acquire().await;
         if let Some(layer) = self.layers.get(key) {
             return Ok(layer);
+        }
+        if !self.is_awaited(key) {
+            return Err(PackagesError::Busy.into()); // nobody hears it
         }
         let started = std::time::Instant::now();
         let layer = self.install_in_a_room(needed, key).await;
@@ -212,7 +209,9 @@ impl Installer {
         let took = started.elapsed().as_millis();
         match &layer {
             Ok(_) => tracing::info!(packages = %needed, duration_ms = %took, "packages installed"),
-            Err(Failure::Packages(_)) => {} // whoever asked for them is told
+            Err(Failure::Packages(error)) => {
+                tracing::warn!(packages = %needed, duration_ms = %took, %error, "packages not installed");
+            }
             Err(Failure::Local(error)) => {
                 let cause = error as &dyn std::error::Error;
                 tracing::error!(packages = %needed, error = cause, "packages not installed");
@@ -226,7 +225,7 @@ impl Installer {
         needed: &PackageSet,
         key: &str,
     ) -> Result<Arc<Layer>, Failure> {
-        let limits = self.limits();
+        let limits = self.limits()?;
         let tenant = Tenant {
             sandbox_id: SessionId::new(),
             limits: &limits,
@@ -256,9 +255,14 @@ impl Installer {
         layer
     }
 
-    fn limits(&self) -> Limits {
-        let room = self.most_bytes.saturating_mul(COPIES);
-        Limits {
+    /// Files of the room lie in memory: where the host has less, there is less room.
+    fn limits(&self) -> Result<Limits, Failure> {
+        let available = self.workshop.memory_to_spare().saturating_sub(WORKING_MEMORY);
+        let room = self.most_bytes.saturating_mul(COPIES).min(available);
+        if available < LEAST_ROOM {
+            return Err(PackagesError::NoMemory.into());
+        }
+        Ok(Limits {
             memory_bytes: Some(room + WORKING_MEMORY),
             disk_bytes: Some(room),
             inodes: Some(1 << 20),
@@ -267,7 +271,7 @@ impl Installer {
             open_files: Some(1024),
             cpu_percent: Some(100),
             output_bytes: Some(64 << 10),
-        }
+        })
     }
 
     fn environ(&self) -> BTreeMap<String, String> {
@@ -315,7 +319,10 @@ impl Installer {
 }
 
 /// What of a set is not there yet. What is there in another version cannot be had.
-fn beyond(set: &PackageSet, there: &BTreeMap<String, String>) -> Result<PackageSet, PackagesError> {
+pub(super) fn beyond(
+    set: &PackageSet,
+    there: &BTreeMap<String, String>,
+) -> Result<PackageSet, PackagesError> {
     let there: HashMap<_, _> = there
         .iter()
         .filter_map(|(name, version)| Some((normal_name(name)?, version.as_str())))
@@ -332,36 +339,6 @@ fn beyond(set: &PackageSet, there: &BTreeMap<String, String>) -> Result<PackageS
         }
     }
     Ok(needed.into_iter().collect())
-}
-
-/// What came of the installer's cell.
-fn read(execution: &Execution, most_bytes: u64) -> Result<Vec<String>, PackagesError> {
-    let failed = |words: &str| PackagesError::Failed(words.chars().take(MAX_WORDS).collect());
-    if execution.status == ExecutionStatus::Timeout {
-        return Err(PackagesError::TooSlow);
-    }
-    if let Some(failure) = &execution.failure {
-        return Err(match failure.kind {
-            FailureKind::Oom | FailureKind::Limit => PackagesError::TooLarge(most_bytes),
-            _ => failed(&failure.message),
-        });
-    }
-    let line = execution.stdout.trim();
-    match serde_json::from_str(line) {
-        Ok(Told::Installed { installed }) => Ok(installed),
-        Ok(Told::Not(why)) => Err(match why {
-            Why::TooLarge => PackagesError::TooLarge(most_bytes),
-            Why::Unreachable { words } => PackagesError::Unreachable(words),
-            Why::NoWheel { name } => PackagesError::NoWheel(name),
-            Why::NoSuch { name } => PackagesError::NoSuch(name),
-            Why::NoVersion { requirement, versions } => {
-                PackagesError::NoVersion { requirement, versions }
-            }
-            Why::Conflict { words } => PackagesError::Conflict(words),
-            Why::Failed { words } => failed(&words),
-        }),
-        Err(_) => Err(failed(execution.error.as_deref().unwrap_or("the installer said nothing"))),
-    }
 }
 
 fn key(parts: &[&str]) -> String {
@@ -419,34 +396,6 @@ mod tests {
         assert_eq!(beyond(&set("numpy>=2 ruamel-yaml polars"), &there), Ok(set("polars")));
         let other = PackagesError::Built { name: "numpy".into(), version: "2.1.0".into() };
         assert_eq!(beyond(&set("polars numpy<2"), &there), Err(other));
-    }
-
-    #[test]
-    fn what_the_installer_says_is_read_as_hostile_input() {
-        let told = |stdout: &str| {
-            let mut execution = Execution::of(&Cell {
-                id: ExecutionId::new(),
-                run_id: RunId::new(),
-                session_id: SessionId::new(),
-                code: String::new(),
-                language: Language::Python,
-                timeout: Duration::from_secs(1),
-                env: BTreeMap::new(),
-                stdin: None,
-            });
-            execution.status = ExecutionStatus::Success;
-            stdout.clone_into(&mut execution.stdout);
-            read(&execution, 7)
-        };
-        assert_eq!(told("{\"installed\": [\"a==1\"]}\n"), Ok(vec!["a==1".to_owned()]));
-        assert_eq!(told("{\"why\": \"too_large\"}"), Err(PackagesError::TooLarge(7)));
-        assert_eq!(
-            told("{\"why\": \"no_wheel\", \"name\": \"x\"}"),
-            Err(PackagesError::NoWheel("x".into()))
-        );
-        for other in ["", "[]", "{}", "{\"why\": \"else\"}", "{\"installed\": 1}", "1\n{}"] {
-            assert!(matches!(told(other), Err(PackagesError::Failed(_))), "{other}");
-        }
     }
 
     #[test]

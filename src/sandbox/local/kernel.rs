@@ -84,8 +84,11 @@ pub(super) async fn spawn(
             Ok((room, kernel))
         }
         Ok(false) | Err(_) => {
-            room.kill();
             tracing::error!(stderr = %kernel.last_words(), "a kernel did not start");
+            if let Err(error) = room.end().await {
+                let cause = &error as &dyn std::error::Error;
+                tracing::error!(error = cause, "a room without a kernel has not ended whole");
+            }
             Err(LocalError::KernelSilent)
         }
     }
@@ -193,8 +196,10 @@ impl Kernel {
 
     async fn hello(&mut self) -> bool {
         loop {
-            if let Ok(Some((frame, _))) = self.reader.next() {
-                return frame == KernelFrame::Hello {};
+            match self.reader.next() {
+                Ok(Some((frame, _))) => return frame == KernelFrame::Hello {},
+                Ok(None) => {}
+                Err(_) => return false,
             }
             if self.control.readable().await.is_err()
                 || !matches!(self.read_control(), Ok(Some(())))

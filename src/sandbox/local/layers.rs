@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::files::Files;
 use super::folders;
 use crate::domain::file::FilePath;
+use crate::domain::id::ExecutionId;
 use crate::sandbox::PackagesError;
 
 /// Where all layers stand in the template of sessions; a session sees none of it.
@@ -25,6 +26,10 @@ pub(super) const PACKAGES: &str = "packages";
 /// Written last: a folder without it is no layer.
 const MANIFEST: &str = "layer.json";
 const PARTIAL: &str = "partial-";
+/// Sets are small mostly, but each has its files.
+const MAX_LAYERS: usize = 1000;
+/// What a file takes at least on most file systems.
+const BLOCK_BYTES: u64 = 4096;
 
 /// All layers of this service.
 pub(super) struct Layers {
@@ -64,10 +69,14 @@ impl Layers {
         &self.folder
     }
 
-    /// Makes the folder, and removes what a service left that ended in the middle.
+    /// Makes the folder.
     pub(super) fn prepare(&self) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        open_to_sessions(&self.folder)?;
+        open_to_sessions(&self.folder)
+    }
+
+    /// Removes what a service left that ended in the middle. No other may be at work in the folder.
+    pub(super) fn clear(&self) -> io::Result<()> {
         let entries = fs::read_dir(&self.folder)?.flatten();
         for entry in entries.filter(|it| it.file_name().to_string_lossy().starts_with(PARTIAL)) {
             if let Err(error) = folders::remove(&entry.path()) {
@@ -80,19 +89,19 @@ impl Layers {
     /// The layer of this key, where there is one. It counts as used now.
     pub(super) fn get(&self, key: &str) -> Option<Arc<Layer>> {
         let mut used = self.used();
-        if let Some(layer) = used.get(key).and_then(Weak::upgrade) {
-            return Some(layer);
-        }
         let folder = self.folder.join(key);
-        let manifest = read_manifest(&folder)?;
         if let Ok(file) = fs::File::open(folder.join(MANIFEST)) {
             let _ = file.set_modified(SystemTime::now());
         }
+        if let Some(layer) = used.get(key).and_then(Weak::upgrade) {
+            return Some(layer);
+        }
+        let manifest = read_manifest(&folder)?;
         Some(keep(&mut used, key, &folder, manifest))
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
-        self.folder.join(key).join(MANIFEST).is_file()
+        read_manifest(&self.folder.join(key)).is_some()
     }
 
     /// Takes over what was installed below `from` in a room's files: regular files alone, of at most
@@ -132,6 +141,9 @@ impl Layers {
         folder.and_then(|folder| rustix::fs::syncfs(&folder)).map_err(io::Error::from)?;
         let mut used = self.used();
         let folder = self.folder.join(key);
+        if folder.exists() {
+            folders::remove(&folder)?; // it is no layer: there was none of this key
+        }
         fs::rename(partial, &folder)?;
         Ok(keep(&mut used, key, &folder, manifest))
     }
@@ -145,12 +157,17 @@ impl Layers {
             .collect();
         found.sort_by_key(|stored| stored.used_at);
         let mut total: u64 = found.iter().map(|stored| stored.bytes).sum();
+        let mut count = found.len();
         for stored in found {
-            if total.saturating_add(bytes) <= self.most_bytes {
+            if total.saturating_add(bytes) <= self.most_bytes && count < MAX_LAYERS {
                 break;
             }
-            if self.evict(&stored)? {
-                total -= stored.bytes;
+            match self.evict(&stored) {
+                Ok(true) => (total, count) = (total - stored.bytes, count - 1),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "packages that were not used were not removed");
+                }
             }
         }
         if total.saturating_add(bytes) > self.most_bytes {
@@ -162,7 +179,7 @@ impl Layers {
     /// False when a sandbox uses it.
     fn evict(&self, stored: &Stored) -> io::Result<bool> {
         let key = stored.folder.file_name().unwrap_or_default().to_string_lossy();
-        let gone = self.folder.join(format!("{PARTIAL}{key}-evicted"));
+        let gone = self.folder.join(format!("{PARTIAL}{}", ExecutionId::new()));
         {
             let mut used = self.used();
             if used.get(key.as_ref()).is_some_and(|layer| layer.strong_count() > 0) {
@@ -237,7 +254,7 @@ fn take_over(files: &Files, from: &str, to: &Path, most_bytes: u64) -> Result<u6
     for path in paths {
         let Some(inside) = path.as_str().strip_prefix(from) else { continue };
         let (entry, source) = files.read(&path).map_err(io::Error::other)?;
-        bytes += entry.size_bytes;
+        bytes += entry.size_bytes.next_multiple_of(BLOCK_BYTES);
         if bytes > most_bytes {
             return Err(too_large());
         }
@@ -299,53 +316,56 @@ mod tests {
 
     #[test]
     fn regular_files_alone_become_a_layer_that_others_can_read_and_only_the_owner_can_change() {
-        let (_folder, layers) = layers(1000);
+        let (_folder, layers) = layers(10_000);
         let (room, files) = installed(100);
         symlink("/etc/passwd", room.path().join("layer/x/passwd")).expect("linked");
         fs::set_permissions(room.path().join("layer/x/y/z.py"), fs::Permissions::from_mode(0o6777))
             .expect("set");
-        let layer = layers.add("k", &files, "layer/", 1000, manifest()).expect("added");
+        let layer = layers.add("k", &files, "layer/", 10_000, manifest()).expect("added");
         let module = layer.packages.join("x/y/z.py");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
         assert_eq!((mode(&module), mode(module.parent().expect("one"))), (0o755, 0o755));
         assert!(!layer.packages.join("x/passwd").exists());
-        assert_eq!(layer.manifest, Manifest { bytes: 100, ..manifest() });
-        let again = Layers::new(layers.folder.clone(), 1000);
+        assert_eq!(layer.manifest, Manifest { bytes: 4096, ..manifest() });
+        let again = Layers::new(layers.folder.clone(), 10_000);
         assert_eq!(again.get("k").expect("there").manifest, layer.manifest);
     }
 
     #[test]
     fn what_is_too_large_leaves_nothing() {
         let (_folder, layers) = layers(1000);
-        let (_room, files) = installed(101);
-        let refused = layers.add("k", &files, "layer/", 100, manifest());
-        assert!(matches!(refused, Err(AddError::Packages(PackagesError::TooLarge(100)))));
+        let (_room, files) = installed(4097);
+        let refused = layers.add("k", &files, "layer/", 4096, manifest());
+        assert!(matches!(refused, Err(AddError::Packages(PackagesError::TooLarge(4096)))));
         assert_eq!(fs::read_dir(&layers.folder).expect("there").count(), 0);
     }
 
     #[test]
     fn the_least_lately_used_goes_first_and_none_that_is_in_use() {
-        let (_folder, layers) = layers(250);
+        let (_folder, layers) = layers(10_000);
         let (_room, files) = installed(100);
-        let add = |key| layers.add(key, &files, "layer/", 1000, manifest());
+        let add = |key| layers.add(key, &files, "layer/", 10_000, manifest());
         let used = add("used").expect("added");
         drop(add("old").expect("added"));
         drop(add("new").expect("added, and old has gone"));
         assert!(layers.has("used") && layers.has("new") && !layers.has("old"));
         let new = layers.get("new").expect("there");
         let full = add("third");
-        assert!(matches!(full, Err(AddError::Packages(PackagesError::CacheFull(250)))));
+        assert!(matches!(full, Err(AddError::Packages(PackagesError::CacheFull(10_000)))));
         drop((used, new));
         add("third").expect("added");
     }
 
     #[test]
     fn what_a_service_left_that_ended_in_the_middle_is_removed_and_no_layer() {
-        let (_folder, layers) = layers(1000);
+        let (_folder, layers) = layers(10_000);
         fs::create_dir_all(layers.folder.join("partial-k/packages/x")).expect("made");
         fs::create_dir_all(layers.folder.join("unfinished/packages")).expect("made");
-        layers.prepare().expect("prepared");
+        layers.clear().expect("cleared");
         assert!(!layers.folder.join("partial-k").exists());
         assert!(layers.get("unfinished").is_none() && !layers.has("unfinished"));
+        let (_room, files) = installed(100);
+        layers.add("unfinished", &files, "layer/", 10_000, manifest()).expect("added in its place");
+        assert!(layers.has("unfinished"));
     }
 }

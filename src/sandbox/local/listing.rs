@@ -1,6 +1,6 @@
 //! Which files there are, and what a cell did to them.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -23,7 +23,7 @@ const MAX_CHANGES: usize = 1000;
 /// All regular files by path.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    pub(super) files: BTreeMap<String, Stamp>,
+    pub(super) files: HashMap<String, Stamp>,
     paths_bytes: usize,
     /// Files, folders and whatever else there is.
     seen: usize,
@@ -41,14 +41,15 @@ pub(super) struct Stamp {
 }
 
 impl Listing {
-    /// All regular files below a folder, within bounds, no link followed.
-    pub(super) fn of(folder: BorrowedFd<'_>) -> io::Result<Self> {
-        let mut listing = Self::default();
+    /// All regular files below a folder, within bounds, no link followed. `expected`: how many there
+    /// were.
+    pub(super) fn of(folder: BorrowedFd<'_>, expected: usize) -> io::Result<Self> {
+        let mut listing = Self { files: HashMap::with_capacity(expected), ..Self::default() };
         walk(folder, "", 0, usize::MAX, &mut listing)?;
         Ok(listing)
     }
 
-    /// The same where they are few and in memory: it takes less time than the way to another thread.
+    /// The same where they are few: that takes less time than the way to another thread.
     /// None where they are not.
     pub(super) fn of_few(folder: BorrowedFd<'_>) -> Option<Self> {
         let mut listing = Self::default();
@@ -56,28 +57,38 @@ impl Listing {
         (!listing.cut).then_some(listing)
     }
 
-    /// What changed since an earlier listing, and whether that is all that changed.
-    pub(super) fn changes_since(&self, before: &Self) -> (Vec<ChangedFile>, bool) {
-        let mut changes = Vec::new();
-        let mut whole = !self.cut;
-        for (path, stamp) in &self.files {
-            let change = match before.files.get(path) {
-                None => Change::Created,
-                Some(old) if old != stamp => Change::Modified,
-                Some(_) => continue,
-            };
-            if changes.len() == MAX_CHANGES {
-                whole = false;
-                break;
-            }
-            let FileEntry { path, size_bytes, mime, .. } = entry(path, stamp);
-            changes.push(ChangedFile { path, size_bytes, mime, change });
-        }
-        (changes, whole)
+    /// Whether it is worth while to look for few.
+    pub(super) fn is_few(&self) -> bool {
+        self.files.len() <= FEW
     }
 
+    /// What changed since an earlier listing, and whether that is all that changed.
+    pub(super) fn changes_since(&self, before: &Self) -> (Vec<ChangedFile>, bool) {
+        let mut changed: Vec<_> = self
+            .files
+            .iter()
+            .filter_map(|(path, stamp)| match before.files.get(path) {
+                None => Some((path, stamp, Change::Created)),
+                Some(old) if old != stamp => Some((path, stamp, Change::Modified)),
+                Some(_) => None,
+            })
+            .collect();
+        changed.sort_unstable_by_key(|(path, _, _)| *path);
+        let whole = !self.cut && changed.len() <= MAX_CHANGES;
+        changed.truncate(MAX_CHANGES);
+        let told = |(path, stamp, change): (&String, &Stamp, Change)| {
+            let FileEntry { path, size_bytes, mime, .. } = entry(path, stamp);
+            ChangedFile { path, size_bytes, mime, change }
+        };
+        (changed.into_iter().map(told).collect(), whole)
+    }
+
+    /// All of them, sorted by path.
     pub(super) fn entries(&self) -> Vec<FileEntry> {
-        self.files.iter().map(|(path, stamp)| entry(path, stamp)).collect()
+        let mut entries: Vec<_> =
+            self.files.iter().map(|(path, stamp)| entry(path, stamp)).collect();
+        entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        entries
     }
 }
 
@@ -129,7 +140,10 @@ fn walk(
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let path = format!("{prefix}{}", name.to_string_lossy());
+        let name_text = name.to_string_lossy();
+        let mut path = String::with_capacity(prefix.len() + name_text.len());
+        path.push_str(prefix);
+        path.push_str(&name_text);
         listing.paths_bytes += path.len();
         listing.seen += 1;
         if listing.files.len() >= MAX_ENTRIES

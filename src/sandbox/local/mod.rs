@@ -29,6 +29,7 @@ mod slots;
 mod sys;
 mod tap;
 pub mod user;
+mod verdict;
 mod warden;
 mod watch;
 mod wire;
@@ -84,7 +85,6 @@ impl LocalProvider {
             packages: PackageSet::default(),
             lifetime: TRIAL_LIFETIME,
             primed: false,
-            progress: Progress::default(),
         };
         let sandbox = self.create(&spec).await?;
         let trial = Trial::new();
@@ -124,8 +124,20 @@ impl SandboxProvider for LocalProvider {
         self.installer.installs(packages).await
     }
 
+    async fn install(
+        &self,
+        packages: &PackageSet,
+        progress: &Progress,
+    ) -> Result<(), SandboxError> {
+        self.installer.layer(packages, progress).await.map(drop)
+    }
+
+    fn start(&self) {
+        tokio::spawn(Arc::clone(&self.installer).prepare());
+    }
+
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
-        let layer = self.installer.layer(&spec.packages, &spec.progress).await?;
+        let layer = self.installer.layer(&spec.packages, &Progress::default()).await?;
         let sandbox = LocalSandbox::create(Arc::clone(&self.workshop), spec, layer).await;
         Ok(Arc::new(sandbox.map_err(not_ready)?))
     }
@@ -142,7 +154,6 @@ impl SandboxProvider for LocalProvider {
     async fn check(&self) -> Result<ProviderReport, SandboxError> {
         self.trial().await?;
         let zygote = self.workshop.zygote().await.map_err(not_ready)?;
-        tokio::spawn(Arc::clone(&self.installer).prepare());
         Ok(ProviderReport {
             isolation: Some(zygote.isolation.clone()),
             python: Some(zygote.python.clone()),

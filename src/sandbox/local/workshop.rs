@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 
@@ -16,6 +17,7 @@ use super::error::LocalError;
 use super::folders;
 use super::guest::Guest;
 use super::handle::{Held, Room};
+use super::installer;
 use super::kernel::{self, Kernel};
 use super::layers::{self, Layer, Layers};
 use super::level;
@@ -35,6 +37,7 @@ use crate::sandbox::SandboxError;
 
 /// Processes that one session may add at once where all count together.
 const BURST: u64 = 8;
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Makes rooms; starts the warden with the first one and again after it has ended.
 pub(super) struct Workshop {
@@ -52,7 +55,7 @@ pub(super) struct Workshop {
     watch: OnceLock<Arc<Watch>>,
     zygote: Station,
     /// Zygotes that have the packages of one layer, by its key.
-    own: StdMutex<HashMap<String, Arc<Station>>>,
+    own: StdMutex<HashMap<String, Arc<Own>>>,
     /// There while packages are being installed.
     installing: Station,
     pub(super) layers: Arc<Layers>,
@@ -69,6 +72,14 @@ pub(super) struct Workshop {
 /// A warden that is started when it is needed, and again after it has ended.
 #[derive(Default)]
 struct Station(Mutex<Option<Arc<Zygote>>>);
+
+/// The zygote of one layer, which stays on disk as long as this is.
+struct Own {
+    layer: Arc<Layer>,
+    station: Station,
+    /// It did not start: it is not tried again before the service is started anew.
+    refused: AtomicBool,
+}
 
 /// What a session's room is made for.
 pub(super) struct Tenant<'a> {
@@ -104,7 +115,7 @@ impl Workshop {
                     .unwrap_or_else(|_| settings.server.data_dir.join("layers")),
                 settings.local.local_package_cache_bytes,
             )),
-            sets: settings.local.local_package_sets.clone(),
+            sets: settings.local.package_sets(),
             closed: AtomicBool::new(false),
             cleared: AtomicBool::new(false),
             level: OnceLock::new(),
@@ -129,17 +140,31 @@ impl Workshop {
 
     /// The zygote that has the packages of a layer imported, where the settings name that set. None
     /// where it has none or does not start: then the layer is mounted into sessions of the usual one.
-    pub(super) async fn own_zygote(&self, layer: &Arc<Layer>) -> Option<Arc<Zygote>> {
-        let is_named = |set: &PackageSet| set.texts() == layer.manifest.requirements;
+    /// `wait`: also while it is being started; else that counts as none.
+    pub(super) async fn own_zygote(&self, layer: &Arc<Layer>, wait: bool) -> Option<Arc<Zygote>> {
+        let there = &self.zygote().await.ok()?.packages;
+        let is_named = |set: &PackageSet| {
+            installer::beyond(set, there)
+                .is_ok_and(|needed| needed.texts() == layer.manifest.requirements)
+        };
         if !self.sets.iter().any(is_named) {
             return None;
         }
-        let key = layer.key.clone();
-        let station = Arc::clone(self.own().entry(key).or_default());
-        let purpose = Purpose::CellsWith(Arc::clone(layer));
-        let started = station.get(self.start_at(self.level(), &purpose)).await;
+        let new = || Own {
+            layer: Arc::clone(layer),
+            station: Station::default(),
+            refused: AtomicBool::new(false),
+        };
+        let own =
+            Arc::clone(self.own().entry(layer.key.clone()).or_insert_with(|| Arc::new(new())));
+        if own.refused.load(Ordering::SeqCst) || !wait && own.station.0.try_lock().is_err() {
+            return None;
+        }
+        let purpose = Purpose::CellsWith(Arc::clone(&own.layer));
+        let started = own.station.get(self.start_at(self.level(), &purpose)).await;
         started
             .inspect_err(|error| {
+                own.refused.store(true, Ordering::SeqCst);
                 let cause = error as &dyn std::error::Error;
                 let packages = layer.manifest.requirements.join(" ");
                 tracing::warn!(
@@ -151,7 +176,7 @@ impl Workshop {
             .ok()
     }
 
-    fn own(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Station>>> {
+    fn own(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Own>>> {
         self.own.lock().expect("no panic while it is held")
     }
 
@@ -214,9 +239,7 @@ impl Workshop {
         let first = !self.cleared.swap(true, Ordering::SeqCst);
         let (rooms, layers) = (self.rooms_dir.clone(), Arc::clone(&self.layers));
         let prepare = move || {
-            if first {
-                layers.prepare()?;
-            }
+            layers.prepare()?;
             if level == IsolationLevel::Namespaced {
                 Ok(())
             } else {
@@ -246,7 +269,7 @@ impl Workshop {
         tenant: &Tenant<'_>,
     ) -> Result<(Arc<Room>, Kernel), LocalError> {
         if let Some(layer) = tenant.layer
-            && let Some(zygote) = self.own_zygote(layer).await
+            && let Some(zygote) = self.own_zygote(layer, tenant.primed).await
         {
             return self.room_of(&zygote, &Tenant { layer: None, ..*tenant }).await;
         }
@@ -327,6 +350,12 @@ impl Workshop {
         std::path::absolute(folder).map(Some).map_err(LocalError::Folder)
     }
 
+    /// Memory of the host beyond its reserve, in bytes.
+    pub(super) fn memory_to_spare(&self) -> u64 {
+        let available = available_memory().unwrap_or(u64::MAX);
+        available.saturating_sub(self.settings.local_reserve_bytes)
+    }
+
     /// Files lie in memory, or on the host's disk: an upload must leave the host its reserve.
     pub(super) fn admit(&self, room: &Room, bytes: u64) -> Result<(), SandboxError> {
         let available = match room.folder() {
@@ -339,8 +368,8 @@ impl Workshop {
 
     pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        let own: Vec<_> = self.own().drain().map(|(_, station)| station).collect();
-        let stations = own.iter().map(Arc::as_ref).chain([&self.zygote, &self.installing]);
+        let own: Vec<_> = self.own().drain().map(|(_, own)| own).collect();
+        let stations = own.iter().map(|own| &own.station).chain([&self.zygote, &self.installing]);
         futures::future::join_all(stations.map(Station::close)).await;
     }
 }
@@ -361,7 +390,10 @@ impl Station {
     }
 
     async fn close(&self) {
-        if let Some(zygote) = self.0.lock().await.take() {
+        // one that is being started ends with this process
+        if let Ok(mut running) = tokio::time::timeout(CLOSE_LIMIT, self.0.lock()).await
+            && let Some(zygote) = running.take()
+        {
             zygote.close().await;
         }
     }

@@ -28,7 +28,7 @@ struct Inside {
 pub struct Package {
     name: &'static str,
     version: &'static str,
-    needs: Vec<&'static str>,
+    needs: Vec<String>,
     files: Vec<(String, Vec<u8>)>,
 }
 
@@ -41,7 +41,7 @@ impl Package {
     }
 
     pub fn needing(mut self, requirement: &'static str) -> Self {
-        self.needs.push(requirement);
+        self.needs.push(requirement.to_owned());
         self
     }
 
@@ -80,24 +80,34 @@ impl Index {
             let files = inside.packages.entry(package.name.to_owned()).or_default();
             files.push(package.wheel());
         }
-        Self::serve(inside)
+        Self::serve(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), inside)
     }
 
-    /// With a package that has source code alone, whose building would be seen.
-    pub fn with_source(name: &'static str) -> Self {
+    /// With a package that has source code alone, and a wheel that needs it by its URL. Whoever runs
+    /// the source code asks for `built`.
+    pub fn with_source() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let setup = format!(
+            "import urllib.request\nurllib.request.urlopen('http://{address}/simple/built/')\n\
+             from setuptools import setup\nsetup(name='demo-source', version='1.0')\n"
+        );
+        let file = "demo-source-1.0.tar".to_owned();
+        let mut wheel = Package::new("demo-tricky", "1.0");
+        wheel.needs.push(format!("demo-source @ http://{address}/files/{file}"));
         let mut inside = Inside::default();
-        let file = (format!("{name}-1.0.tar.gz"), b"no archive: it is never opened".to_vec());
-        inside.packages.insert(name.to_owned(), vec![file]);
-        Self::serve(inside)
+        inside.packages.insert("demo-tricky".to_owned(), vec![wheel.wheel()]);
+        let source = tape("demo-source-1.0/setup.py", setup.as_bytes());
+        inside.packages.insert("demo-source".to_owned(), vec![(file, source)]);
+        Self::serve(listener, inside)
     }
 
-    fn serve(inside: Inside) -> Self {
+    fn serve(listener: std::net::TcpListener, inside: Inside) -> Self {
         let inside = Arc::new(inside);
         let app = Router::new()
             .route("/simple/{name}/", get(links))
             .route("/files/{name}", get(file))
             .with_state(Arc::clone(&inside));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let url = format!("http://{}/simple", listener.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -127,9 +137,12 @@ impl Index {
 
     /// Waits until a package is asked for.
     pub async fn is_asked_for(&self, name: &str) {
-        while self.asked_for(name) == 0 {
-            tokio::task::yield_now().await;
-        }
+        super::must_come(async {
+            while self.asked_for(name) == 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 }
 
@@ -157,6 +170,26 @@ async fn file(
     let mut all = inside.packages.values().flatten();
     let found = all.find(|(file, _)| *file == name);
     found.map(|(_, content)| content.clone()).ok_or(StatusCode::NOT_FOUND)
+}
+
+/// A tar archive with one file (POSIX ustar).
+fn tape(name: &str, content: &[u8]) -> Vec<u8> {
+    let mut head = [0; 512];
+    let mut put =
+        |at: usize, text: &str| head[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, name);
+    put(100, "0000644");
+    put(108, "0000000");
+    put(116, "0000000");
+    put(124, &format!("{:011o}\0{:011o}\0", content.len(), 0));
+    put(148, "        0");
+    put(257, "ustar");
+    put(263, "00");
+    let sum: u32 = head.iter().map(|byte| u32::from(*byte)).sum();
+    head[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let mut archive = [&head[..], content].concat();
+    archive.resize(archive.len().next_multiple_of(512) + 1024, 0);
+    archive
 }
 
 /// A zip archive whose files are stored as they are (APPNOTE 4.3).

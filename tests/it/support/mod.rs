@@ -12,6 +12,14 @@ pub mod told;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+/// How long a test waits for what must come.
+const WAIT_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Waits for what must come, and fails when it does not.
+pub async fn must_come<T>(waiting: impl Future<Output = T>) -> T {
+    tokio::time::timeout(WAIT_LIMIT, waiting).await.expect("it must come within its time")
+}
+
 /// A client of one service, with short words for what tests do.
 pub struct Caller {
     pub base: String,
@@ -50,14 +58,17 @@ impl Caller {
 
     /// The pool of the one provider there is, once it is full.
     pub async fn full_pool(&self) -> Value {
-        loop {
-            let (_, providers) = self.get("/v1/providers").await;
-            let pool = providers["data"][0]["pool"][0].clone();
-            if pool["ready"] == pool["size"] {
-                return pool;
+        must_come(async {
+            loop {
+                let (_, providers) = self.get("/v1/providers").await;
+                let pool = providers["data"][0]["pool"][0].clone();
+                if pool["ready"] == pool["size"] {
+                    return pool;
+                }
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
-        }
+        })
+        .await
     }
 
     /// A new session with default settings.

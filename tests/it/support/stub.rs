@@ -11,7 +11,8 @@ use interpreterd::domain::limits::{Limits, LimitsRequest};
 use interpreterd::domain::package::PackageSet;
 use interpreterd::domain::provider::Capabilities;
 use interpreterd::sandbox::{
-    ByteStream, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
+    ByteStream, Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord,
+    SandboxSpec,
 };
 
 /// Notes what is made, adopted and ended.
@@ -61,6 +62,10 @@ impl SandboxProvider for StubProvider {
 
     async fn installs(&self, _: &PackageSet) -> bool {
         false
+    }
+
+    async fn install(&self, _: &PackageSet, _: &Progress) -> Result<(), SandboxError> {
+        Ok(())
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {

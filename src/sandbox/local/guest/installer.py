@@ -10,7 +10,21 @@ import re
 import subprocess
 import sys
 
-PIP = [sys.executable, "-I", "-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", "--retries=2"]
+# a wheel may need source code at a URL, which `--only-binary` lets through: nothing is ever built here
+NOTHING_BUILT = """
+import sys
+from pip._internal.cli.main import main
+from pip._internal.distributions.sdist import SourceDistribution
+from pip._internal.exceptions import InstallationError
+
+def refuse(distribution, *_, **__):
+    raise InstallationError(f"source code is not built: {distribution.req.name}")
+
+SourceDistribution.prepare_distribution_metadata = refuse
+sys.exit(main())
+"""
+OPTIONS = ["--no-input", "--disable-pip-version-check", "--no-color", "--retries=2"]
+PIP = [sys.executable, "-I", "-c", NOTHING_BUILT, *OPTIONS]
 INSTALL = ["install", "--progress-bar=off", "--only-binary=:all:"]
 FEW_WORDS = 400
 NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -65,6 +79,9 @@ def failure(told):
     """Reads pip's own words: it has no others."""
     if any(words in told for words in NO_ROOM):
         return NotInstalled("too_large")
+    source = re.search(r"source code is not built: (\S+)", told)
+    if source is not None:
+        return NotInstalled("no_wheel", name=source[1])
     missing = re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", told)
     if missing is None:
         return conflict(told)

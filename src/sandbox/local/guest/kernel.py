@@ -87,10 +87,10 @@ def live(shell, request, descriptors, plan):
     jail.set_limits(limits)
     packages = request.get("packages") or plan["packages"]
     landlock = lower(place, plan, packages)
-    add_packages(packages)
+    name_packages(packages)
     reseed()
     hello = {"t": "hello", "python": sys.version.split()[0], "landlock": landlock}
-    session = Kernel(shell, place.tmp)
+    session = Kernel(shell, place.tmp, packages)
     if request.get("primed"):
         session.prime()
     shell.user_ns["_dh"][:] = [place.files]  # where `%cd -` goes back to
@@ -111,7 +111,7 @@ def rehearse(shell, plan):
     with ours, theirs, open(os.devnull, "r+b", buffering=0) as null:
         os.dup2(theirs.fileno(), CONTROL_FD)
         os.dup2(null.fileno(), LATE_FD)
-        kernel = Kernel(shell, "/tmp")
+        kernel = Kernel(shell, "/tmp", None)
         Current.channel = kernel.channel
         for _ in range(REHEARSALS):
             jail.rehearse()
@@ -151,13 +151,11 @@ def lower(place, plan, packages):
     return landlock
 
 
-def add_packages(folder):
-    """Puts the session's packages at the end of the path. What their .pth files say is done here, in the session."""
-    if folder is None:
-        return
-    os.environ["SANDBOX_PACKAGES"] = folder  # programs of the session look there
-    os.environ["PATH"] += f":{folder}/bin"
-    site.addsitedir(folder)
+def name_packages(folder):
+    """Tells programs of the session where its packages are."""
+    if folder is not None:
+        os.environ["SANDBOX_PACKAGES"] = folder
+        os.environ["PATH"] += f":{folder}/bin"
 
 
 def lower_oom_score():
@@ -316,8 +314,9 @@ class ThreadStream(io.TextIOBase):
 class Kernel:
     """Runs one cell after another; only a running cell can be interrupted."""
 
-    def __init__(self, shell, tmp):
+    def __init__(self, shell, tmp, packages):
         self.shell = shell
+        self.packages = packages
         self.streams = Streams(tmp)
         self.channel = Channel(CONTROL_FD)
         self.pid = os.getpid()
@@ -343,9 +342,16 @@ class Kernel:
         while True:
             frame = self.channel.receive()
             if frame.get("t") == "exec":
+                self.add_packages()
                 self.channel.send(self.exec(frame))
             elif frame.get("t") == "environ":
                 os.environ.update(frame["environ"])
+
+    def add_packages(self):
+        """At the end of the path. What their .pth files do is code of the session: it comes with its first cell."""
+        packages, self.packages = self.packages, None
+        if packages is not None:
+            site.addsitedir(packages)
 
     def on_interrupt(self, *_):
         if self.running and not self.channel.defers_interrupt():
