@@ -145,4 +145,4 @@ def digits(value: float) -> str:
 
 
 def times_over(ratio: float) -> str:
-    return f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
+    return f"{ratio:.1f}x" if ratio < 30 else f"{ratio:.0f}x"

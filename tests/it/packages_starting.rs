@@ -6,9 +6,9 @@ use std::time::Instant;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::packages::{refused, server, usual};
+use crate::packages::{ready, refused, server, usual};
 use crate::support::server::{Server, open_folder};
-use crate::support::{answer, problem};
+use crate::support::{Session, answer, problem};
 
 #[tokio::test]
 async fn an_installation_ends_at_its_time_and_so_do_those_who_wait() {
@@ -130,4 +130,24 @@ async fn a_one_shot_whose_caller_goes_away_does_not_wait_for_its_packages() {
         caller.get(&format!("/v1/sessions/{}", told["session_id"].as_str().unwrap())).await;
     assert_eq!((&session["state"], &session["end_reason"]), (&json!("ended"), &json!("deleted")));
     index.open();
+}
+
+#[tokio::test]
+async fn a_key_gives_the_session_that_failed_under_it_and_nothing_is_installed_again() {
+    let index = usual();
+    let server = server(&index, &[]);
+    let caller = server.caller();
+    let ask = async || {
+        let request = caller.request(reqwest::Method::POST, "/v1/sessions");
+        let request =
+            request.header("idempotency-key", "k").json(&json!({"packages": ["demo-no"]}));
+        answer(request).await.1
+    };
+    let first = ask().await;
+    let session = Session { caller: &caller, id: first["id"].as_str().unwrap().to_owned() };
+    assert_eq!(ready(&session).await["state"], "failed");
+    let asked = index.asked_for("demo-no");
+    let again = ask().await;
+    assert_eq!((&again["id"], &again["state"]), (&first["id"], &json!("failed")));
+    assert_eq!(index.asked_for("demo-no"), asked);
 }
