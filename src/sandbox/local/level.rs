@@ -132,7 +132,8 @@ fn missing(found: &Isolation) -> Vec<&'static str> {
             }
             if !found.own_users {
                 missing.push(
-                    "no users of their own for sessions, a second wall around the service's files: start it \
+                    "no users of their own for sessions, a second wall around the service's files, so no \
+                     epoll either, which polars and other libraries in Rust or with libuv need: start it \
                      as root (it becomes an ordinary user) on Linux 6.3 or newer",
                 );
             }

@@ -33,9 +33,29 @@ macro_rules! calls {
     ($($name:ident),* $(,)?) => { [$(libc::$name),*] };
 }
 
-/// Builds the programs of a level for this machine's architecture; `none` has none. `network`: what
-/// runs may reach the host's network also where it has none of its own.
-pub(super) fn build(level: IsolationLevel, network: bool) -> Result<Filters, BackendError> {
+#[cfg(target_arch = "x86_64")]
+const EPOLL: &[i64] = &calls![
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_epoll_create,
+    SYS_epoll_wait,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const EPOLL: &[i64] = &calls![SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_pwait2];
+
+/// What sessions may do beyond their level.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Grants {
+    /// Reach the host's network, also where they have none of their own.
+    pub(super) network: bool,
+    /// Use what the host counts per user: each is another one.
+    pub(super) own_users: bool,
+}
+
+/// Builds the programs of a level for this machine's architecture; `none` has none.
+pub(super) fn build(level: IsolationLevel, grants: Grants) -> Result<Filters, BackendError> {
     if level == IsolationLevel::None {
         return Ok(Filters::default());
     }
@@ -45,6 +65,9 @@ pub(super) fn build(level: IsolationLevel, network: bool) -> Result<Filters, Bac
     allowed.insert(libc::SYS_setns, Vec::new());
     allowed.insert(SYS_FCHMODAT2, Vec::new());
     allowed.extend(by_argument()?);
+    if grants.own_users {
+        allowed.extend(denied(EPOLL));
+    }
     // libc falls back from calls that it takes for newer than the kernel
     let newer: Vec<i64> = NEWER_CALLS.filter(|call| !allowed.contains_key(call)).collect();
     let allow = SeccompFilter::new(allowed, errno(libc::EPERM), SeccompAction::Allow, arch)?;
@@ -61,19 +84,21 @@ pub(super) fn build(level: IsolationLevel, network: bool) -> Result<Filters, Bac
         SYS_shmat,
         SYS_msgget,
         SYS_semget,
-        // both are counted per user of the host, which the service is too; poll does as well
-        SYS_epoll_create1,
+        // counted per user of the host, which the service may be too
         SYS_inotify_init1
     ]);
     unknown.extend(denied(&newer));
     #[cfg(target_arch = "x86_64")]
-    unknown.extend(denied(&calls![SYS_epoll_create, SYS_inotify_init]));
+    unknown.extend(denied(&calls![SYS_inotify_init]));
+    if !grants.own_users {
+        unknown.extend(denied(EPOLL)); // so is this; poll does as well
+    }
     let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
     let mut leave = last_denied()?;
     let mut session = Vec::new();
     if level == IsolationLevel::Restricted {
         for (call, rules) in denied_among_others()? {
-            if network && [libc::SYS_socket, libc::SYS_connect].contains(&call) {
+            if grants.network && [libc::SYS_socket, libc::SYS_connect].contains(&call) {
                 continue;
             }
             // a rule without conditions must not be weakened by one that has some
@@ -351,8 +376,8 @@ mod tests {
 
     #[test]
     fn the_programs_fit_the_kernels_limit_of_4096_instructions() {
-        let filters =
-            build(IsolationLevel::Restricted, false).expect("filters for this architecture");
+        let filters = build(IsolationLevel::Restricted, Grants::default())
+            .expect("filters for this architecture");
         let lengths: Vec<usize> = filters
             .zygote
             .iter()

@@ -13,7 +13,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use super::keeper;
 use super::room;
 use super::root::{self, Template};
-use super::seccomp;
+use super::seccomp::{self, Grants};
 use super::slots::{self, Slots};
 use super::sys::{self, Fork, StepError, step};
 use super::wire::{
@@ -76,10 +76,11 @@ fn start(service: &OwnedFd) -> Result<Warden<'_>, StepError> {
         IsolationLevel::Restricted | IsolationLevel::None => None,
         IsolationLevel::Vm => return Err(refused("be a machine")),
     };
-    let zygote = start_zygote(&plan)?;
     let own_proc = template.as_ref().is_some_and(|template| template.own_proc);
     let own_users = users.is_some()
         && template.as_ref().is_some_and(|template| slots::can_map_owners(&template.host_proc));
+    let grants = Grants { network: plan.network, own_users };
+    let zygote = start_zygote(&plan, grants)?;
     let ready = wait_for_zygote(service, &zygote, own_proc, own_users)?;
     step("report", sys::send_message(service.as_fd(), &wire::encode(&ready), &[]))?;
     Ok(Warden { service: service.as_fd(), zygote, template, slots: Slots::new(own_users) })
@@ -155,9 +156,9 @@ fn wait_without_the_socket(child: i32) -> i32 {
     sys::wait_for(child)
 }
 
-fn start_zygote(plan: &WardenPlan) -> Result<OwnedFd, StepError> {
-    let filters = seccomp::build(plan.level, plan.network)
-        .map_err(|_| refused("build the seccomp filters"))?;
+fn start_zygote(plan: &WardenPlan, grants: Grants) -> Result<OwnedFd, StepError> {
+    let filters =
+        seccomp::build(plan.level, grants).map_err(|_| refused("build the seccomp filters"))?;
     let (ours, theirs) = step(
         "make the zygote's socket",
         rustix::net::socketpair(

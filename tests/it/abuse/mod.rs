@@ -291,7 +291,7 @@ macro_rules! calls {
 #[rustfmt::skip]
 const CALLS: &[(&str, libc::c_long)] = calls![
     SYS_acct, SYS_add_key, SYS_adjtimex, SYS_bpf, SYS_capset, SYS_chroot, SYS_clock_adjtime,
-    SYS_clock_settime, SYS_clone, SYS_clone3, SYS_delete_module, SYS_epoll_create1,
+    SYS_clock_settime, SYS_clone, SYS_clone3, SYS_delete_module,
     SYS_fanotify_init, SYS_fanotify_mark, SYS_finit_module, SYS_fsconfig, SYS_fsmount,
     SYS_fsopen, SYS_fspick, SYS_futex_waitv, SYS_init_module, SYS_inotify_init1, SYS_io_destroy,
     SYS_io_getevents, SYS_io_setup, SYS_io_submit, SYS_io_uring_enter, SYS_io_uring_register,

@@ -54,7 +54,7 @@ def main():
     start["session_filters"] = [base64.b64decode(program) for program in start["session_filters"]]
     jail.no_new_privileges()
     jail.adopt_orphans()
-    selectors.DefaultSelector = selectors.PollSelector  # there is no epoll under the filters
+    selectors.DefaultSelector = selectors.PollSelector  # not every session has epoll
     # The long allow-list is paid for once and inherited by every fork; it still permits setns,
     # which each kernel takes back.
     jail.install_filters(base64.b64decode(program) for program in start["filters"])
