@@ -27,6 +27,7 @@ pub fn usual() -> Index {
             .with("numpy/__init__.py", "raise SystemError('another numpy')\n")
             .with("interpreterd_guest/__init__.py", "raise SystemError('another guest')\n")
             .with("sitecustomize.py", "raise SystemError('another sitecustomize')\n"),
+        Package::new("demo-rude", "1.0").with("rude.pth", "import sys; sys.exit(3)\n"),
         Package::new("demo-climber", "1.0").with("../../../../tmp/climbed.py", "climbed = True\n"),
     ])
 }
@@ -46,6 +47,14 @@ pub async fn ready(session: &Session<'_>) -> Value {
         }
     })
     .await
+}
+
+/// A session whose packages are being installed until the index is opened.
+pub async fn starting<'a>(index: &Index, caller: &'a Caller) -> Session<'a> {
+    index.close();
+    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
+    index.is_asked_for("demo-a").await;
+    session
 }
 
 /// The problem of a one-shot that asks for packages.
@@ -325,9 +334,7 @@ async fn packages_are_installed_away_from_the_services_rights() {
     let index = usual();
     let server = server(&index, &[]);
     let caller = server.caller();
-    index.close();
-    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    index.is_asked_for("demo-a").await;
+    let session = starting(&index, &caller).await;
     let pid = installer(&server).await;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = |name: &str| {
@@ -382,4 +389,19 @@ async fn packages_and_a_session_that_is_made_do_not_go_together() {
         assert_eq!(problem(&answer), (422, "session_is_made".to_owned()));
         assert_eq!(answer.1["errors"][0]["pointer"], format!("/{field}"));
     }
+}
+
+#[tokio::test]
+async fn a_package_that_ends_python_at_its_start_ends_a_cell_and_not_the_session() {
+    let index = usual();
+    let server = server(&index, &[]);
+    let caller = server.caller();
+    let session = caller.session_with(json!({"packages": ["demo-rude"]})).await;
+    let first = session.exec("1").await;
+    assert_eq!(
+        (&first["status"], &first["state_lost"]),
+        (&json!("error"), &json!(false)),
+        "{first}"
+    );
+    assert_eq!(session.text("import demo_rude; demo_rude.VERSION").await, "'1.0'");
 }

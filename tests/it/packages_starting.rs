@@ -6,9 +6,9 @@ use std::time::Instant;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::packages::{ready, refused, server, usual};
+use crate::packages::{ready, refused, server, starting, usual};
 use crate::support::server::{Server, open_folder};
-use crate::support::{Session, answer, problem};
+use crate::support::{Session, answer, must_come, problem};
 
 #[tokio::test]
 async fn an_installation_ends_at_its_time_and_so_do_those_who_wait() {
@@ -28,9 +28,7 @@ async fn a_service_that_is_told_to_stop_does_not_wait_for_an_installation() {
     let index = usual();
     let server = server(&index, &[("SHUTDOWN_GRACE_SECONDS", "0.5")]);
     let caller = server.caller();
-    index.close();
-    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    index.is_asked_for("demo-a").await;
+    let session = starting(&index, &caller).await;
     server.signal(libc::SIGTERM);
     assert!(server.wait().success());
     drop(session);
@@ -59,7 +57,12 @@ async fn a_service_that_is_killed_while_it_installs_leaves_no_half_of_it() {
     let caller = after.caller();
     let (_, told) = caller.get(&format!("/v1/sessions/{id}")).await;
     assert_eq!((&told["state"], &told["end_reason"]), (&json!("ended"), &json!("lost")));
-    assert!(!half.exists());
+    must_come(async {
+        while half.exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
     assert_eq!(session.text("import demo_a; demo_a.VERSION").await, "'2.0'");
     // and what is whole is there for the next one
@@ -75,9 +78,7 @@ async fn a_session_that_is_deleted_while_it_starts_is_over_and_the_set_is_instal
     let index = usual();
     let server = server(&index, &[]);
     let caller = server.caller();
-    index.close();
-    let session = caller.session_with(json!({"packages": ["demo-a"]})).await;
-    index.is_asked_for("demo-a").await;
+    let session = starting(&index, &caller).await;
     let exec = session.path("/exec");
     let waiting = caller.post(&exec, json!({"code": "1"}));
     let (waited, deleted) = tokio::join!(waiting, session.delete());
@@ -118,13 +119,16 @@ async fn a_one_shot_whose_caller_goes_away_does_not_wait_for_its_packages() {
     index.is_asked_for("demo-a").await;
     let run = format!("/v1/runs/{}", run["id"].as_str().unwrap());
     assert_eq!(caller.post(&format!("{run}/cancel"), json!({})).await.0, 202);
-    let told = loop {
-        let (_, told) = caller.get(&run).await;
-        if told["status"] != "queued" {
-            break told;
+    let told = must_come(async {
+        loop {
+            let (_, told) = caller.get(&run).await;
+            if told["status"] != "queued" {
+                return told;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    };
+    })
+    .await;
     assert_eq!(told["status"], "cancelled", "{told}");
     let (_, session) =
         caller.get(&format!("/v1/sessions/{}", told["session_id"].as_str().unwrap())).await;

@@ -13,21 +13,12 @@ use crate::config::GuestSettings;
 
 const NEWEST_MINOR: u32 = 14;
 const OLDEST_MINOR: u32 = 11;
-/// What pip may know of the caller's environment.
-const PIP_ENVIRONMENT: [&str; 12] = [
-    "PATH",
-    "HOME",
-    "LANG",
-    "TMPDIR",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-];
+/// How the network is reached.
+pub(super) const PROXIES: [&str; 6] =
+    ["http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
+/// What pip may know of the caller's environment besides.
+const PIP_ENVIRONMENT: [&str; 6] =
+    ["PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"];
 const PROBE: &str = "import json, sys; ok = True\ntry:\n import ensurepip, venv\nexcept ImportError:\n ok = False\n\
     print(json.dumps({'implementation': sys.implementation.name, 'major': sys.version_info[0], \
     'minor': sys.version_info[1], 'version': sys.version.split()[0], 'base_prefix': sys.base_prefix, \
@@ -169,6 +160,7 @@ fn command(program: &Path) -> Command {
     for (name, value) in std::env::vars_os() {
         let wanted = name.to_str().is_some_and(|name| {
             PIP_ENVIRONMENT.contains(&name)
+                || PROXIES.contains(&name)
                 || name.starts_with("PIP_")
                 || name.starts_with("OPENBLAS_")
         });

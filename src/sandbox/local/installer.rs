@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::error::LocalError;
 use super::guest::LOCK;
+use super::install::PROXIES;
 use super::layers::{self, AddError, Layer, Layers, Manifest};
 use super::plan::certificates_inside;
 use super::verdict::{read, without_userinfo};
@@ -37,18 +38,8 @@ const COPIES: u64 = 3;
 const LEAST_ROOM: u64 = 64 << 20;
 /// Where the room's installer puts them, below its files.
 const TARGET: &str = "layer";
-/// What pip may know of the service's environment: how to reach the index.
-const PASSED_ON: [&str; 9] = [
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_TRUSTED_HOST",
-    "PIP_DEFAULT_TIMEOUT",
-];
+/// What pip may know of the service's environment besides the proxies: how to reach the index.
+const PASSED_ON: [&str; 3] = ["PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT"];
 
 /// Installs sets of packages, each once, one at a time.
 pub(super) struct Installer {
@@ -122,10 +113,7 @@ impl Installer {
 
     /// Installs the sets that the settings name, so that their first sessions need not wait.
     pub(super) async fn prepare(self: Arc<Self>) {
-        let layers = Arc::clone(&self.layers);
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || layers.clear()).await {
-            tracing::warn!(%error, "the folder for packages was not cleared");
-        }
+        self.clear().await;
         for set in &self.sets {
             let prepared = async {
                 let layer = self.layer(set, &Progress::default()).await?;
@@ -186,6 +174,15 @@ impl Installer {
         let installing = task.map(move |done| done.unwrap_or_else(lost)).boxed().shared();
         under_way.insert(key, installing.clone());
         Ok(installing)
+    }
+
+    /// Removes what an earlier start left; no installation is under way meanwhile.
+    async fn clear(&self) {
+        let _turn = self.turn.acquire().await;
+        let layers = Arc::clone(&self.layers);
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || layers.clear()).await {
+            tracing::warn!(%error, "the folder for packages was not cleared");
+        }
     }
 
     /// Whether anybody waits for a set still.
@@ -276,7 +273,8 @@ impl Installer {
 
     fn environ(&self) -> BTreeMap<String, String> {
         let named = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-        let mut environ: BTreeMap<_, _> = PASSED_ON.into_iter().filter_map(named).collect();
+        let names = PROXIES.into_iter().chain(PASSED_ON);
+        let mut environ: BTreeMap<_, _> = names.filter_map(named).collect();
         if let Some(index) = &self.index {
             environ.insert("PIP_INDEX_URL".to_owned(), index.expose_secret().to_owned());
         }

@@ -342,7 +342,6 @@ class Kernel:
         while True:
             frame = self.channel.receive()
             if frame.get("t") == "exec":
-                self.add_packages()
                 self.channel.send(self.exec(frame))
             elif frame.get("t") == "environ":
                 os.environ.update(frame["environ"])
@@ -369,7 +368,9 @@ class Kernel:
                 signal.signal(signal.SIGINT, self.on_interrupt)
                 self.streams.give(frame.get("stdin"))
                 self.streams.part_threads()
-                self.running = Current.began = True
+                self.running = True
+                self.add_packages()
+                Current.began = True
                 status, more = self.run(frame)
             finally:
                 self.running = False
