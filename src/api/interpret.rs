@@ -15,7 +15,7 @@ use super::multipart::{Form, FormPart, broken, too_large};
 use super::problem::{Bodied, Guarded, InSession, Making, Problem};
 use super::respond::{Ways, respond};
 use super::seconds::Seconds;
-use crate::domain::id::SessionId;
+use crate::domain::id::{RunId, SessionId};
 use crate::domain::package::PackageSet;
 use crate::domain::run::Run;
 use crate::runs::spool::NewFile;
@@ -31,6 +31,9 @@ pub(super) struct InterpretRequest {
     /// Files that lie ready.
     #[serde(default)]
     files: Vec<FileRequest>,
+    /// A run whose conversation goes on: the model is told what was said there. Without the session
+    /// of that run in `session_id`, its variables and files are not there.
+    previous_run_id: Option<RunId>,
     /// The provider entry; the default one when absent.
     provider: Option<String>,
     /// Packages that must be there besides those that `/v1/providers` lists: names, with versions
@@ -136,6 +139,7 @@ impl Question {
             message: request.message,
             files,
             session_id,
+            previous_run_id: request.previous_run_id,
             session: NewSession {
                 provider: request.provider,
                 packages: request.packages,

@@ -35,7 +35,7 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
             Err(error) => Err(error.into()),
         };
         report.line("store", closed);
-        let models = Models::connect(&settings.model).map_err(AppError::from);
+        let models = Models::connect(&settings.model.entries).map_err(AppError::from);
         report.line("model", models.map(|models| describe(&models)));
         let default = &settings.server.default_provider;
         for (name, provider) in connect::providers(settings, taken) {

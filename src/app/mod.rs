@@ -138,7 +138,7 @@ async fn run(
         Arc::clone(&sessions),
         Arc::clone(&opened.store),
         opened.blobs.clone(),
-        Models::connect(&settings.model)?,
+        Models::connect(&settings.model.entries)?,
         settings.limits.clone(),
         spool_dir,
         journal.clone(),

@@ -1,15 +1,19 @@
 //! Every setting: by flag, by environment, by TOML file.
 
 mod local;
+mod model;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 pub use local::{GuestSettings, LocalLevel, LocalSettings, PackageMode};
+pub use model::{ModelEntry, ModelError, ModelProtocol, ModelSettings};
+
+use model::ModelTables;
 
 /// The names of all environment variables of ours begin so.
 pub const ENV_PREFIX: &str = "INTERPRETERD_";
@@ -202,71 +206,9 @@ pub struct LimitSettings {
     /// Most turns that a request may ask for
     #[arg(long, env = "INTERPRETERD_TURNS_MAX", default_value_t = 25)]
     pub turns_max: u32,
-}
-
-/// The language model that `interpret` asks.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Model")]
-pub struct ModelSettings {
-    /// Name of the model as its service knows it; without one, interpret answers 501
-    #[arg(long, env = "INTERPRETERD_MODEL")]
-    pub model: Option<String>,
-    /// Wire protocol that the model's service speaks
-    #[arg(long, env = "INTERPRETERD_MODEL_PROTOCOL", default_value = "openai")]
-    pub model_protocol: ModelProtocol,
-    /// Base URL of the model's service, with its version, such as http://localhost:11434/v1; else OPENAI_BASE_URL, else OpenAI's own
-    #[arg(long, env = "INTERPRETERD_MODEL_BASE_URL")]
-    pub model_base_url: Option<String>,
-    /// Key for the model's service; else OPENAI_API_KEY
-    #[arg(long, env = "INTERPRETERD_MODEL_API_KEY", hide_env_values = true)]
-    pub model_api_key: Option<SecretString>,
-    /// Conversation that the protocol `replay` plays, a JSON file
-    #[arg(long, env = "INTERPRETERD_MODEL_REPLAY_FILE")]
-    pub model_replay_file: Option<PathBuf>,
-    /// The model reads images
-    #[arg(long, env = "INTERPRETERD_MODEL_VISION", default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub model_vision: bool,
-    /// Most tokens that the model may write in a turn; unset: the service's own default
-    #[arg(long, env = "INTERPRETERD_MODEL_MAX_TOKENS")]
-    pub model_max_tokens: Option<u32>,
-    /// Time for one turn of the model, in seconds
-    #[arg(long, env = "INTERPRETERD_MODEL_SECONDS", default_value = "120", value_parser = seconds)]
-    pub model_seconds: Duration,
-}
-
-/// How a model is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ModelProtocol {
-    /// Chat completions, at any base URL: OpenAI, Ollama, vLLM, llama.cpp, OpenRouter and others.
-    Openai,
-    /// Plays a recorded conversation; for tests and the demo.
-    Replay,
-}
-
-impl ModelProtocol {
-    /// The word that settings use.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Openai => "openai",
-            Self::Replay => "replay",
-        }
-    }
-}
-
-impl ModelSettings {
-    /// The base URL: ours, else the vendor's name for it.
-    #[must_use]
-    pub fn base_url(&self) -> Option<String> {
-        self.model_base_url.clone().or_else(|| vendor("OPENAI_BASE_URL"))
-    }
-
-    /// The key: ours, else the vendor's name for it.
-    #[must_use]
-    pub fn api_key(&self) -> Option<SecretString> {
-        let ours = self.model_api_key.clone().filter(|key| !key.expose_secret().is_empty());
-        ours.or_else(|| vendor("OPENAI_API_KEY").map(SecretString::from))
-    }
+    /// Tokens that a model may read and write together in an interpret, as its service counts them; then it must answer
+    #[arg(long, env = "INTERPRETERD_INTERPRET_TOKENS", default_value_t = 1_000_000)]
+    pub interpret_tokens: u64,
 }
 
 fn vendor(name: &str) -> Option<String> {
@@ -298,6 +240,25 @@ pub enum ConfigError {
         /// The key.
         key: String,
     },
+    /// A model of the TOML file is not described as one.
+    #[error("the table [models] of the settings file {} cannot be used", path.display())]
+    Models {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<toml::de::Error>,
+    },
+    /// A model cannot be set up as it is described.
+    #[error("the model {name} cannot be used")]
+    Model {
+        /// The entry's name.
+        name: String,
+        /// What is wrong with it.
+        source: ModelError,
+    },
+    /// Nobody said which model is the default.
+    #[error("there are several models: INTERPRETERD_MODEL must name the default one")]
+    NoDefaultModel,
 }
 
 /// Reads flags, environment and the TOML file; flags win over environment, environment over file.
@@ -310,26 +271,36 @@ pub fn read() -> Result<CommandLine, ConfigError> {
     let file = matches
         .subcommand()
         .and_then(|(_, matches)| matches.try_get_one::<PathBuf>("config").ok().flatten().cloned());
-    let matches = match file {
-        Some(path) => with_file(command, &path)?.get_matches(),
-        None => matches,
+    let (matches, tables) = match file {
+        Some(path) => {
+            let (command, tables) = with_file(command, &path)?;
+            (command.get_matches(), tables)
+        }
+        None => (matches, ModelTables::default()),
     };
     let mut line = CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    // before root is given up: the default depends on who started the program
+    // before root is given up: a default depends on who started the program, and files of keys
+    // may be root's
     match &mut line.action {
-        Action::Serve(settings) | Action::Check(settings) => settings.guest.fix_folder(),
+        Action::Serve(settings) | Action::Check(settings) => {
+            settings.guest.fix_folder();
+            settings.model.resolve(tables)?;
+        }
         Action::Guest(GuestAction::Install(guest)) => guest.fix_folder(),
         Action::Openapi | Action::Settings => {}
     }
     Ok(line)
 }
 
-/// The command with the file's values in place of the defaults.
-fn with_file(command: Command, path: &PathBuf) -> Result<Command, ConfigError> {
+/// The command with the file's values in place of the defaults, and the models that it describes.
+fn with_file(command: Command, path: &PathBuf) -> Result<(Command, ModelTables), ConfigError> {
     let text =
         std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.clone(), error))?;
-    let table: toml::Table =
+    let mut table: toml::Table =
         text.parse().map_err(|error| ConfigError::Toml(path.clone(), Box::new(error)))?;
+    let models = table.remove("models").map_or(Ok(ModelTables::default()), toml::Value::try_into);
+    let models = models
+        .map_err(|source| ConfigError::Models { path: path.clone(), source: Box::new(source) })?;
     let mut defaults = Vec::new();
     for (key, value) in &table {
         if key == "config" || !settings_args().iter().any(|arg| arg.get_id() == key.as_str()) {
@@ -347,7 +318,7 @@ fn with_file(command: Command, path: &PathBuf) -> Result<Command, ConfigError> {
             }
         })
     };
-    Ok(command.mut_subcommand("serve", set).mut_subcommand("check", set))
+    Ok((command.mut_subcommand("serve", set).mut_subcommand("check", set), models))
 }
 
 fn words(value: &toml::Value) -> Option<Vec<String>> {
@@ -423,7 +394,7 @@ mod tests {
         let path = folder.path().join("settings.toml");
         std::fs::write(&path, "turns = 3\nlisten = \"127.0.0.1:1\"\nallowed_hosts = [\"a\", \"b\"]\ncell_seconds = 1.5\n")
             .expect("written");
-        let command = with_file(CommandLine::command(), &path).expect("a good file");
+        let (command, _) = with_file(CommandLine::command(), &path).expect("a good file");
         let matches =
             command.get_matches_from(["interpreterd", "serve", "--listen", "127.0.0.1:2"]);
         let line = CommandLine::from_arg_matches(&matches).expect("good settings");

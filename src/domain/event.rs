@@ -35,6 +35,11 @@ pub enum Event {
     Output(Output),
     /// A file that was made or changed.
     File(ChangedFile),
+    /// A piece of the model's text, as it comes. What counts is the text of the whole answer.
+    ModelDelta {
+        /// Whole characters.
+        text: String,
+    },
     /// The model's cell begins.
     ToolStarted {
         /// The model's id for the call.
@@ -66,6 +71,7 @@ impl Event {
             Self::Stderr { .. } => "stderr",
             Self::Output(_) => "output",
             Self::File(_) => "file",
+            Self::ModelDelta { .. } => "model.delta",
             Self::ToolStarted { .. } => "tool.started",
             Self::ToolCompleted { .. } => "tool.completed",
             Self::Gap { .. } => "gap",

@@ -141,4 +141,6 @@ pub struct ModelInfo {
     pub protocol: String,
     /// True for the one that is taken when a request names none.
     pub default: bool,
+    /// True when it is shown the pictures that code draws.
+    pub vision: bool,
 }

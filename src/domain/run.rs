@@ -22,6 +22,24 @@ pub struct Run {
     pub code_exec_results: Vec<CodeExecResult>,
     /// The files that it made, kept beyond the session.
     pub output_files: Vec<OutputFile>,
+    /// Targets of the answer's links that could not be kept: not there, too large, or outside of the
+    /// files folder.
+    #[serde(default)]
+    pub missing_files: Vec<String>,
+}
+
+impl Run {
+    /// A run that has put out nothing.
+    #[must_use]
+    pub const fn empty(summary: RunSummary) -> Self {
+        Self {
+            summary,
+            text: String::new(),
+            code_exec_results: Vec::new(),
+            output_files: Vec::new(),
+            missing_files: Vec::new(),
+        }
+    }
 }
 
 /// A run without what it put out.
@@ -43,6 +61,9 @@ pub struct RunSummary {
     /// The question.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The run whose conversation it went on with.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub previous_run_id: Option<RunId>,
     /// What went wrong, for people.
     pub error: Option<String>,
     /// What stopped it, when it was not the code itself.

@@ -6,33 +6,58 @@ use crate::domain::file::FilePath;
 
 /// Links that are looked at.
 const MAX_LINKS: usize = 100;
-const SCHEME: &str = "](sandbox:";
+/// How a link to a file of the sandbox begins: Markdown, also in angle brackets, and HTML.
+const STARTS: [&str; 4] = ["](sandbox:", "](<sandbox:", "href=\"sandbox:", "src=\"sandbox:"];
+/// Folders that models call the files folder, whatever they are told.
+const FOLDERS: [&str; 2] = ["/files", "/mnt/data"];
 
-/// The files that an answer links, in order, each once. A link leads to no place outside.
-#[must_use]
-pub fn linked(text: &str, files_dir: &str) -> Vec<FilePath> {
-    let mut paths = Vec::new();
-    let mut rest = text;
-    for _ in 0..MAX_LINKS {
-        let Some(start) = rest.find(SCHEME) else { break };
-        rest = &rest[start + SCHEME.len()..];
-        if let Some(path) = target(rest).and_then(|target| path_of(target, files_dir))
-            && !paths.contains(&path)
-        {
-            paths.push(path);
-        }
-    }
-    paths
+/// What an answer links, in order, each once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Linked {
+    /// The files that the links mean. None lies outside of the files folder.
+    pub paths: Vec<FilePath>,
+    /// The links that mean no file of the files folder, as they are written.
+    pub elsewhere: Vec<String>,
 }
 
-/// The text up to the parenthesis that closes the link; names may hold pairs of their own.
-fn target(text: &str) -> Option<&str> {
+/// The links of an answer.
+#[must_use]
+pub fn linked(text: &str, files_dir: &str) -> Linked {
+    let mut linked = Linked::default();
+    let mut rest = text;
+    for _ in 0..MAX_LINKS {
+        let found = STARTS.iter().filter_map(|start| Some((rest.find(start)?, *start))).min();
+        let Some((place, start)) = found else { break };
+        rest = &rest[place + start.len()..];
+        let Some(target) = target(rest, start) else { continue };
+        match path_of(target, files_dir) {
+            Some(path) if !linked.paths.contains(&path) => linked.paths.push(path),
+            Some(_) => {}
+            None => {
+                let target = target.trim().to_owned();
+                if !linked.elsewhere.contains(&target) {
+                    linked.elsewhere.push(target);
+                }
+            }
+        }
+    }
+    linked
+}
+
+/// The text up to what closes the link; names may hold pairs of parentheses of their own.
+fn target<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    let line = text.split('\n').next().unwrap_or_default();
+    if start.contains('"') {
+        return line.split_once('"').map(|(target, _)| target);
+    }
+    if start.contains('<') {
+        return line.split_once('>').map(|(target, _)| target);
+    }
     let mut depth = 0;
-    for (index, character) in text.char_indices() {
+    for (index, character) in line.char_indices() {
         match character {
-            '\n' => return None,
             '(' => depth += 1,
-            ')' if depth == 0 => return Some(&text[..index]),
+            ')' if depth == 0 => return Some(&line[..index]),
             ')' => depth -= 1,
             _ => {}
         }
@@ -41,12 +66,13 @@ fn target(text: &str) -> Option<&str> {
 }
 
 fn path_of(target: &str, files_dir: &str) -> Option<FilePath> {
-    let target = target.trim().trim_start_matches('<').trim_end_matches('>');
+    let target = target.trim();
     let decoded = percent_decode_str(target).decode_utf8().ok()?;
     // a title may follow: [x](sandbox:/files/x.csv "the table")
     let decoded = decoded.split_once(" \"").map_or(decoded.as_ref(), |(path, _)| path);
     let below = |folder: &str| Some(decoded.strip_prefix(folder)?.strip_prefix('/')?.to_owned());
-    let path = below(files_dir).or_else(|| below("/files")).unwrap_or_else(|| decoded.to_owned());
+    let known = || FOLDERS.iter().find_map(|folder| below(folder));
+    let path = below(files_dir).or_else(known).unwrap_or_else(|| decoded.to_owned());
     FilePath::new(path.trim_start_matches("./")).ok()
 }
 
@@ -55,7 +81,7 @@ mod tests {
     use super::*;
 
     fn names(text: &str) -> Vec<String> {
-        linked(text, "/files").iter().map(ToString::to_string).collect()
+        linked(text, "/files").paths.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -63,6 +89,8 @@ mod tests {
         let text = "See [a](sandbox:/files/out.csv), [the chart](sandbox:/files/a%20b%20(1).png) and \
              ![x](sandbox:/files/a b (2).png \"title\"), again [a](sandbox:/files/out.csv), [r](sandbox:rel/x.txt).";
         assert_eq!(names(text), ["out.csv", "a b (1).png", "a b (2).png", "rel/x.txt"]);
+        let other = "[a](<sandbox:/files/a (b.csv>) <a href=\"sandbox:/files/c.csv\">c</a> [d](sandbox:/mnt/data/d.csv)";
+        assert_eq!(names(other), ["a (b.csv", "c.csv", "d.csv"]);
     }
 
     #[test]
@@ -77,5 +105,7 @@ mod tests {
         ] {
             assert_eq!(names(text), Vec::<String>::new(), "{text}");
         }
+        let outside = linked("[a](sandbox:/etc/passwd) [a](sandbox:/etc/passwd)", "/files");
+        assert_eq!(outside.elsewhere, ["/etc/passwd"], "it is told");
     }
 }

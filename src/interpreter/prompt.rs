@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use super::Task;
+use super::heads::Heads;
+use crate::domain::file::FileEntry;
 use crate::domain::provider::ProviderInfo;
 use crate::domain::session::Session;
-use crate::interpreter::Task;
 
 /// Files that are listed by name.
 const MAX_FILES: usize = 50;
@@ -46,7 +48,17 @@ pub(super) fn system(task: &Task, session: &Session, provider: &ProviderInfo) ->
     } else {
         "The code has no network; nothing can be downloaded or installed.".to_owned()
     });
-    fact(format!("A call may run {} seconds.", task.cell_timeout.as_secs_f64()));
+    let limits = &session.limits;
+    fact(format!(
+        "A call may run {} seconds unless it asks for more, {} at most.",
+        task.cell_timeout.as_secs_f64(),
+        task.cell_timeout_max.as_secs_f64()
+    ));
+    for (what, bytes) in [("memory", limits.memory_bytes), ("files", limits.disk_bytes)] {
+        if let Some(bytes) = bytes {
+            fact(format!("There are {} MiB for {what}.", bytes >> 20));
+        }
+    }
     let packages = packages(provider);
     if !packages.is_empty() {
         fact(format!("Installed packages include {packages}."));
@@ -67,20 +79,37 @@ pub(super) fn system(task: &Task, session: &Session, provider: &ProviderInfo) ->
     text
 }
 
-/// The question, and which files lie ready.
-pub(super) fn question(task: &Task) -> String {
+/// The question, and which files lie ready; tables with their first lines, quoted.
+pub(super) fn question(task: &Task, files: &[FileEntry], heads: &Heads) -> String {
     let mut text = task.message.clone();
-    if task.files.is_empty() {
+    if task.earlier.as_ref().is_some_and(|earlier| !earlier.same_sandbox) {
+        text.push_str(
+            "\n\n(The sandbox is a new one: variables and files of the earlier messages are gone, but for the files listed here.)",
+        );
+    }
+    if files.is_empty() {
         return text;
     }
     text.push_str("\n\nFiles in the working folder:\n");
-    for file in task.files.iter().take(MAX_FILES) {
+    // those that came with the question first
+    let attached = |file: &&FileEntry| task.attached.iter().any(|path| path.as_str() == file.path);
+    let (mut listed, others): (Vec<_>, Vec<_>) = files.iter().partition(attached);
+    listed.extend(others);
+    for file in listed.iter().take(MAX_FILES) {
         // quoted as JSON, so that no name can look like anything but a name
         let name = serde_json::Value::from(file.path.as_str());
-        let _ = writeln!(text, "- {name} ({} bytes, {})", file.size_bytes, file.mime);
+        let _ = write!(text, "- {name} ({} bytes, {})", file.size_bytes, file.mime);
+        let Some(head) = heads.get(&file.path) else {
+            text.push('\n');
+            continue;
+        };
+        text.push_str(", its first lines:\n");
+        for line in head {
+            let _ = writeln!(text, "  | {line}");
+        }
     }
-    if task.files.len() > MAX_FILES {
-        let _ = writeln!(text, "- and {} more", task.files.len() - MAX_FILES);
+    if files.len() > MAX_FILES {
+        let _ = writeln!(text, "- and {} more", files.len() - MAX_FILES);
     }
     text
 }

@@ -2,31 +2,21 @@
 
 use std::sync::Arc;
 
-use super::openai::OpenAi;
 use super::replay::Replay;
-use super::{LanguageModel, LlmError};
-use crate::config::{ModelProtocol, ModelSettings};
+use super::{LanguageModel, LlmError, anthropic, openai};
+use crate::config::{ModelEntry, ModelProtocol};
 use crate::domain::provider::ModelInfo;
 
 /// The configured models; the first one is the default.
-pub struct Models {
-    models: Vec<Arc<dyn LanguageModel>>,
-    protocol: ModelProtocol,
-}
+pub struct Models(Vec<Arc<dyn LanguageModel>>);
 
 impl Models {
     /// Sets up what is configured; without a model there is none, and that is no error.
     ///
     /// # Errors
     /// [`LlmError`] when a model is configured that cannot work.
-    pub fn connect(settings: &ModelSettings) -> Result<Self, LlmError> {
-        let protocol = settings.model_protocol;
-        let models: Vec<Arc<dyn LanguageModel>> = match (protocol, &settings.model) {
-            (ModelProtocol::Replay, _) => vec![Arc::new(Replay::open(settings)?)],
-            (ModelProtocol::Openai, Some(name)) => vec![Arc::new(OpenAi::new(name, settings)?)],
-            (ModelProtocol::Openai, None) => Vec::new(),
-        };
-        Ok(Self { models, protocol })
+    pub fn connect(entries: &[ModelEntry]) -> Result<Self, LlmError> {
+        entries.iter().map(connect).collect::<Result<_, _>>().map(Self)
     }
 
     /// The model of this name, or the default one.
@@ -34,9 +24,9 @@ impl Models {
     /// # Errors
     /// [`LlmError::NotConfigured`] or [`LlmError::UnknownModel`].
     pub fn get(&self, name: Option<&str>) -> Result<Arc<dyn LanguageModel>, LlmError> {
-        let default = self.models.first().ok_or(LlmError::NotConfigured)?;
+        let default = self.0.first().ok_or(LlmError::NotConfigured)?;
         let Some(name) = name else { return Ok(Arc::clone(default)) };
-        let found = self.models.iter().find(|model| model.name() == name);
+        let found = self.0.iter().find(|model| model.name() == name);
         found.cloned().ok_or_else(|| LlmError::UnknownModel(name.to_owned()))
     }
 
@@ -45,9 +35,18 @@ impl Models {
     pub fn list(&self) -> Vec<ModelInfo> {
         let info = |(number, model): (usize, &Arc<dyn LanguageModel>)| ModelInfo {
             name: model.name().to_owned(),
-            protocol: self.protocol.word().to_owned(),
+            protocol: model.protocol().to_owned(),
             default: number == 0,
+            vision: model.vision(),
         };
-        self.models.iter().enumerate().map(info).collect()
+        self.0.iter().enumerate().map(info).collect()
     }
+}
+
+fn connect(entry: &ModelEntry) -> Result<Arc<dyn LanguageModel>, LlmError> {
+    Ok(match entry.protocol {
+        ModelProtocol::Openai => Arc::new(openai::connect(entry)?),
+        ModelProtocol::Anthropic => Arc::new(anthropic::connect(entry)?),
+        ModelProtocol::Replay => Arc::new(Replay::open(entry)?),
+    })
 }

@@ -23,6 +23,12 @@ pub enum LlmError {
     /// The recording does not go with what happened.
     #[error("the recording does not go on from here: {0}")]
     OffScript(&'static str),
+    /// The base URL is none.
+    #[error("the model's base URL is no URL")]
+    BaseUrl,
+    /// A header cannot be sent.
+    #[error("the header {0} of the model's service cannot be sent: its name or its value is none")]
+    Header(String),
     /// The HTTP client cannot be made.
     #[error(transparent)]
     Client(#[from] crate::net::ClientError),
@@ -39,8 +45,16 @@ pub enum LlmError {
         after: Option<Duration>,
     },
     /// The service has a fault or is overloaded.
-    #[error("the model's service failed (HTTP {0})")]
-    Overloaded(u16),
+    #[error("the model's service failed (HTTP {status})")]
+    Overloaded {
+        /// What it answered.
+        status: u16,
+        /// When it may be asked again.
+        after: Option<Duration>,
+    },
+    /// The answer ended before its end was told.
+    #[error("the model's service broke off its answer")]
+    BrokenOff,
     /// The conversation is longer than the model can read.
     #[error("the conversation is longer than the model can read")]
     ContextTooLong,
@@ -63,19 +77,32 @@ impl LlmError {
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::RateLimited { .. } | Self::Overloaded(_) | Self::Timeout | Self::Transport(_) => {
-                true
-            }
+            Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::BrokenOff
+            | Self::Timeout
+            | Self::Transport(_) => true,
             Self::NotConfigured
             | Self::UnknownModel(_)
             | Self::Recording(..)
             | Self::OffScript(_)
+            | Self::BaseUrl
+            | Self::Header(_)
             | Self::Client(_)
             | Self::Auth(_)
             | Self::FailedBefore
             | Self::ContextTooLong
             | Self::Refused(_)
             | Self::BadResponse(_) => false,
+        }
+    }
+
+    /// When the service wants to be asked again.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { after } | Self::Overloaded { after, .. } => *after,
+            _ => None,
         }
     }
 }
@@ -88,11 +115,14 @@ impl Coded for LlmError {
             Self::Timeout => Class::UpstreamTimeout.named("model_timeout"),
             Self::Recording(..)
             | Self::OffScript(_)
+            | Self::BaseUrl
+            | Self::Header(_)
             | Self::Client(_)
             | Self::Auth(_)
             | Self::FailedBefore
             | Self::RateLimited { .. }
-            | Self::Overloaded(_)
+            | Self::Overloaded { .. }
+            | Self::BrokenOff
             | Self::ContextTooLong
             | Self::Refused(_)
             | Self::Transport(_)

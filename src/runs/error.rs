@@ -64,6 +64,12 @@ pub enum RunError {
     /// The run has ended.
     #[error("the run {0} has ended")]
     Ended(RunId),
+    /// The run that a conversation is to go on from has not ended.
+    #[error("the run {0} is still going on: a conversation goes on from its end")]
+    StillRunning(RunId),
+    /// The run that a conversation is to go on from asked no model.
+    #[error("the run {0} holds no conversation: only an interpret does")]
+    NoConversation(RunId),
     /// The run made no such file.
     #[error("the run has no file named {0}")]
     NoSuchFile(String),
@@ -124,6 +130,8 @@ impl Coded for RunError {
             Self::KeyInProgress => Class::Conflict.named("idempotency_in_progress"),
             Self::NotFound(_) => Class::NotFound.named("run_not_found"),
             Self::Ended(_) => Class::Conflict.named("run_ended"),
+            Self::StillRunning(_) => Class::Conflict.named("run_not_ended"),
+            Self::NoConversation(_) => Class::Invalid.named("no_conversation"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
             Self::Session(error) => error.code(),
             Self::Store(error) => error.code(),
@@ -140,6 +148,7 @@ impl Coded for RunError {
             Self::BadEnv(_) => Some("/env"),
             Self::MetadataTooLong(_) => Some("/metadata"),
             Self::MessageTooLong(_) => Some("/message"),
+            Self::NoConversation(_) => Some("/previous_run_id"),
             Self::Session(error) => error.field(),
             Self::Model(LlmError::UnknownModel(_)) => Some("/model"),
             _ => None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::live::Ticket;
-use super::record::{KeptFiles, begun, of_execution};
+use super::record::{Beside, KeptFiles, begun, of_execution};
 use super::{Desk, RunError, check_env, in_range};
 use crate::domain::event::Event;
 use crate::domain::execution::{Cell, Execution, Language};
@@ -126,7 +126,8 @@ impl Desk {
             execution.truncated |= kept.cut;
         }
         let mut run = of_execution(summary, &execution, cancel.is_cancelled());
-        self.finish(ticket, &mut run, &kept.stored).await;
+        let beside = Beside { files: &kept.stored, conversation: None };
+        self.finish(ticket, &mut run, beside).await;
         Ok(execution)
     }
 }

@@ -6,15 +6,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::conversation;
 use super::live::Ticket;
-use super::record::{KeptFiles, begun};
+use super::record::{Beside, KeptFiles, begun};
 use super::spool::NewFile;
 use super::{Desk, RunError, check_env, check_metadata, in_range};
 use crate::domain::execution::{Failure, FailureKind};
-use crate::domain::id::SessionId;
+use crate::domain::file::FilePath;
+use crate::domain::id::{RunId, SessionId};
 use crate::domain::provider::ProviderInfo;
 use crate::domain::run::{ResultPart, Run, RunKind, RunStatus, RunSummary};
-use crate::interpreter::{self, End, Outcome, Place, Task, links};
+use crate::interpreter::links::{self, Linked};
+use crate::interpreter::{self, End, Outcome, Place, Task};
 use crate::llm::{LanguageModel, LlmError};
 use crate::sessions::NewSession;
 use crate::sessions::lease::Lease;
@@ -30,6 +33,8 @@ pub struct NewInterpret {
     pub files: Vec<NewFile>,
     /// The session to work in; without one, a sandbox of its own that is ended afterwards.
     pub session_id: Option<SessionId>,
+    /// The run whose conversation goes on.
+    pub previous_run_id: Option<RunId>,
     /// What a sandbox of its own should be.
     pub session: NewSession,
     /// Environment of each cell.
@@ -83,6 +88,7 @@ impl Desk {
         let tenant = &ticket.tenant;
         let include_content = new.include_content;
         let model = self.models.get(new.model.as_deref())?;
+        self.check_previous(tenant, new.previous_run_id).await?;
         let work = new.timeout.unwrap_or(self.limits.interpret_seconds);
         let own = self.own_session(ticket, &new.session, work);
         let (id, one_shot) = match new.session_id {
@@ -110,10 +116,16 @@ impl Desk {
         let cancel = &ticket.cancel;
         let lease = self.lease(&ticket.tenant, id, cancel).await?;
         let session = lease.session();
+        let earlier = match new.previous_run_id {
+            Some(previous) => Some(self.earlier(&ticket.tenant, previous, id).await?),
+            None => None,
+        };
+        let attached: Vec<FilePath> = new.files.iter().map(|file| file.path.clone()).collect();
         self.bring(lease.sandbox(), new.files).await?;
         let summary = RunSummary {
             model: Some(model.name().to_owned()),
             message: Some(new.message.clone()),
+            previous_run_id: new.previous_run_id,
             metadata: new.metadata,
             ..begun(RunKind::Interpret, ticket, &session)
         };
@@ -122,10 +134,12 @@ impl Desk {
             run_id: summary.id,
             session_id: id,
             message: new.message,
+            earlier,
             instructions: new.instructions,
-            files: lease.sandbox().list_files().await.unwrap_or_default(),
+            attached,
             env: new.env,
             max_turns: new.max_turns.unwrap_or(self.limits.turns),
+            max_tokens: self.limits.interpret_tokens,
             cell_timeout: self.limits.cell_seconds,
             cell_timeout_max: self.limits.cell_seconds_max,
             deadline: Instant::now() + new.timeout.unwrap_or(self.limits.interpret_seconds),
@@ -137,10 +151,13 @@ impl Desk {
             sink: ticket.sink(),
             cancel,
         };
-        let outcome = interpreter::interpret(&task, &place, model).await;
-        let kept = self.keep_made(&lease, &summary, &outcome, cancel).await;
+        let mut outcome = interpreter::interpret(&task, &place, model).await;
+        let linked = links::linked(&outcome.text, lease.session().folder());
+        let kept = self.keep_made(&lease, &summary, &outcome, &linked, cancel).await;
+        let conversation = conversation::written(std::mem::take(&mut outcome.messages));
         let (mut run, failed) = told(summary, outcome, &kept);
-        self.finish(ticket, &mut run, &kept.stored).await;
+        run.missing_files = missing(linked, &kept);
+        self.finish(ticket, &mut run, Beside { files: &kept.stored, conversation }).await;
         drop(lease);
         match failed {
             None => Ok(run),
@@ -160,14 +177,21 @@ impl Desk {
         lease: &Lease,
         run: &RunSummary,
         outcome: &Outcome,
+        linked: &Linked,
         cancel: &CancellationToken,
     ) -> KeptFiles {
-        let linked = links::linked(&outcome.text, lease.session().folder());
         let made = outcome.results.iter().flat_map(|result| &result.execution.files);
         let mut paths: BTreeSet<String> = made.map(|file| file.path.clone()).collect();
-        paths.extend(linked.iter().map(ToString::to_string));
-        self.keep(lease.sandbox(), run.id, paths, &linked, cancel).await
+        paths.extend(linked.paths.iter().map(ToString::to_string));
+        self.keep(lease.sandbox(), run.id, paths, &linked.paths, cancel).await
     }
+}
+
+/// What the answer links and the run does not have.
+fn missing(linked: Linked, kept: &KeptFiles) -> Vec<String> {
+    let has = |path: &FilePath| kept.files.iter().any(|file| file.path == path.as_str());
+    let absent = linked.paths.iter().filter(|path| !has(path)).map(ToString::to_string);
+    absent.chain(linked.elsewhere).collect()
 }
 
 /// The run as the outcome says it ended, and the model's fault where it was one.
@@ -212,6 +236,7 @@ fn told(summary: RunSummary, outcome: Outcome, kept: &KeptFiles) -> (Run, Option
         text: outcome.text,
         code_exec_results: results,
         output_files: kept.files.clone(),
+        missing_files: Vec::new(),
     };
     (run, fault)
 }

@@ -37,6 +37,8 @@ struct Entry {
     run: Run,
     files: Vec<StoredFile>,
     release_key: bool,
+    #[serde(default)]
+    conversation: Option<String>,
 }
 
 impl Journal {
@@ -54,6 +56,7 @@ impl Journal {
             run: finish.run.clone(),
             files: finish.files.to_vec(),
             release_key: finish.release_key,
+            conversation: finish.conversation.clone(),
         };
         let id = finish.run.summary.id;
         let partial = self.0.join(format!("{id}.partial"));
@@ -75,8 +78,9 @@ impl Journal {
                 replayed.unread += 1;
                 continue;
             };
-            let Entry { tenant, epoch, run, files, release_key } = entry;
-            let finish = Finish { run: &run, files: &files, events: None, epoch, release_key };
+            let Entry { tenant, epoch, run, files, release_key, conversation } = entry;
+            let (run, files) = (&run, files.as_slice());
+            let finish = Finish { run, files, events: None, epoch, release_key, conversation };
             store.finish_run(&Tenant::named(tenant), &finish).await?;
             if fs::remove_file(&path).is_ok() {
                 replayed.written += 1;

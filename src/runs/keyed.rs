@@ -220,6 +220,7 @@ fn fingerprint(order: &Order) -> Value {
             new.message,
             files_fingerprint(&new.files),
             new.session_id,
+            new.previous_run_id,
             session_fingerprint(&new.session),
             new.env,
             new.model,

@@ -1,5 +1,6 @@
 //! Runs: exec, execute, interpret, each recorded; read and listed again.
 
+mod conversation;
 mod error;
 pub mod events;
 mod exec;
@@ -172,12 +173,7 @@ impl Runs {
             }
             summary => summary?,
         };
-        Ok(Run {
-            summary,
-            text: String::new(),
-            code_exec_results: Vec::new(),
-            output_files: Vec::new(),
-        })
+        Ok(Run::empty(summary))
     }
 
     /// Tells a run to end. What it has done until then is recorded.
@@ -368,6 +364,8 @@ impl Desk {
         }
         let mut summary = record::waiting(order.kind(), ticket, session.id, session.provider);
         if let Order::Interpret(new) = order {
+            self.check_previous(&ticket.tenant, new.previous_run_id).await?; // told at once
+            summary.previous_run_id = new.previous_run_id;
             summary.message = Some(new.message.clone());
             summary.metadata = new.metadata.clone();
             summary.model = Some(self.models.get(new.model.as_deref())?.name().to_owned());

@@ -24,6 +24,14 @@ pub(super) struct KeptFiles {
     pub(super) stored: Vec<StoredFile>,
 }
 
+/// What is written down with a run's end besides the run.
+#[derive(Debug, Default)]
+pub(super) struct Beside<'a> {
+    pub(super) files: &'a [StoredFile],
+    /// What was said, as JSON.
+    pub(super) conversation: Option<String>,
+}
+
 impl Desk {
     /// Writes the run down, or that its turn has come; only then its code may be handed over.
     pub(super) async fn begin(
@@ -42,15 +50,15 @@ impl Desk {
     }
 
     /// Writes down how the run ended. The result is in hand: a store that fails does not take it away.
-    pub(super) async fn finish(&self, ticket: &Ticket, run: &mut Run, kept: &[StoredFile]) {
-        self.write_end(ticket, run, kept, false).await;
+    pub(super) async fn finish(&self, ticket: &Ticket, run: &mut Run, beside: Beside<'_>) {
+        self.write_end(ticket, run, beside, false).await;
     }
 
     async fn write_end(
         &self,
         ticket: &Ticket,
         run: &mut Run,
-        kept: &[StoredFile],
+        beside: Beside<'_>,
         release_key: bool,
     ) {
         let now = OffsetDateTime::now_utc();
@@ -58,7 +66,9 @@ impl Desk {
         let started = run.summary.started_at.unwrap_or(run.summary.created_at);
         run.summary.duration_ms = Some((now - started).as_seconds_f64() * 1000.0);
         let events = ticket.loud.then(|| events::written(&ticket.log));
-        let finish = Finish { run, files: kept, events, epoch: self.store.epoch(), release_key };
+        let Beside { files, conversation } = beside;
+        let epoch = self.store.epoch();
+        let finish = Finish { run, files, events, conversation, epoch, release_key };
         crash::point("cell.done");
         if let Err(error) = self.store.finish_run(&ticket.tenant, &finish).await {
             tracing::error!(run.id = %run.summary.id, error = &error as &dyn std::error::Error, "a run's end goes to the journal");
@@ -85,13 +95,8 @@ impl Desk {
         let failure = Failure { kind, retry_safe: true, message: message.clone() };
         let summary =
             RunSummary { status, error: Some(message), failure: Some(failure), ..summary };
-        let mut run = Run {
-            summary,
-            text: String::new(),
-            code_exec_results: Vec::new(),
-            output_files: Vec::new(),
-        };
-        self.write_end(ticket, &mut run, &[], ticket.queued.is_none()).await;
+        let mut run = Run::empty(summary);
+        self.write_end(ticket, &mut run, Beside::default(), ticket.queued.is_none()).await;
         ticket.log.complete(serde_json::to_string(&run).expect("runs have string keys"));
     }
 }
@@ -120,6 +125,7 @@ pub(super) fn waiting(
         model: None,
         status: RunStatus::Queued,
         message: None,
+        previous_run_id: None,
         error: None,
         failure: None,
         usage: Usage::default(),
@@ -157,5 +163,6 @@ pub(super) fn of_execution(summary: RunSummary, execution: &Execution, cancelled
             execution: execution.clone(),
         }],
         output_files: execution.output_files.clone().unwrap_or_default(),
+        missing_files: Vec::new(),
     }
 }

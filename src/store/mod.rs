@@ -69,6 +69,9 @@ pub trait Store: Send + Sync {
     /// The events that were kept of a run.
     async fn events(&self, tenant: &Tenant, id: RunId) -> Result<Option<Bytes>, StoreError>;
 
+    /// What was said in an interpret, as JSON.
+    async fn conversation(&self, tenant: &Tenant, id: RunId) -> Result<Option<Bytes>, StoreError>;
+
     /// A run whole.
     async fn run(&self, tenant: &Tenant, id: RunId) -> Result<Option<Run>, StoreError>;
 
@@ -135,6 +138,8 @@ pub struct Finish<'a> {
     pub files: &'a [StoredFile],
     /// The events that are kept of it.
     pub events: Option<Vec<u8>>,
+    /// What was said in it, as JSON.
+    pub conversation: Option<String>,
     /// The start of the replica that began it.
     pub epoch: i64,
     /// True when nothing was begun and its caller is told to try again: its key is free again.

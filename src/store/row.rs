@@ -67,6 +67,8 @@ pub(super) struct FinishRow {
     pub(super) detail: Option<String>,
     pub(super) detail_blob: Option<String>,
     pub(super) events_blob: Option<String>,
+    pub(super) conversation: Option<String>,
+    pub(super) conversation_blob: Option<String>,
     pub(super) ended_at: i64,
     pub(super) release_key: bool,
     pub(super) files: Vec<StoredFile>,
@@ -78,6 +80,8 @@ pub(super) struct RunDetail {
     pub(super) text: String,
     pub(super) code_exec_results: Vec<CodeExecResult>,
     pub(super) output_files: Vec<OutputFile>,
+    #[serde(default)]
+    pub(super) missing_files: Vec<String>,
 }
 
 /// A run as it is read.
@@ -165,11 +169,13 @@ impl RunDetail {
             text: &'a str,
             code_exec_results: &'a [CodeExecResult],
             output_files: &'a [OutputFile],
+            missing_files: &'a [String],
         }
         json(&Borrowed {
             text: &run.text,
             code_exec_results: &run.code_exec_results,
             output_files: &run.output_files,
+            missing_files: &run.missing_files,
         })
     }
 }

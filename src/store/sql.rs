@@ -51,7 +51,7 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 pub(super) const FINISH_RUN: &str = "
 update run set status = $4, summary = $5, detail = $6, detail_blob = $7, events_blob = $8,
-    ended_at = $9
+    ended_at = $9, conversation = $10, conversation_blob = $11
 where run_id = $1 and tenant = $2 and epoch = $3 and status in ('queued', 'running')";
 
 /// A key whose request was never begun may be used again.
@@ -65,6 +65,9 @@ where run_id = $1 and tenant = $2 and epoch = $3 and status = 'queued'";
 
 pub(super) const SELECT_EVENTS: &str = "
 select events_blob from run where run_id = $1 and tenant = $2";
+
+pub(super) const SELECT_CONVERSATION: &str = "
+select conversation, conversation_blob from run where run_id = $1 and tenant = $2";
 
 pub(super) const SELECT_RUN: &str = "
 select summary, detail, detail_blob from run where run_id = $1 and tenant = $2";
@@ -104,7 +107,8 @@ where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
 pub(super) const SELECT_EXPIRED_BLOBS: &str = "
 select f.blob from output_file f join run r on r.run_id = f.run_id where r.ended_at < $1
 union select detail_blob from run where ended_at < $1 and detail_blob is not null
-union select events_blob from run where ended_at < $1 and events_blob is not null";
+union select events_blob from run where ended_at < $1 and events_blob is not null
+union select conversation_blob from run where ended_at < $1 and conversation_blob is not null";
 
 pub(super) const DELETE_EXPIRED_FILES: &str = "
 delete from output_file where run_id in (select run_id from run where ended_at < $1)";
@@ -127,4 +131,5 @@ pub(super) const DELETE_EXPIRED_KEYS: &str = "delete from idempotency where crea
 pub(super) const SELECT_BLOBS: &str = "
 select blob from output_file
 union select detail_blob from run where detail_blob is not null
-union select events_blob from run where events_blob is not null";
+union select events_blob from run where events_blob is not null
+union select conversation_blob from run where conversation_blob is not null";

@@ -72,8 +72,22 @@ impl SqliteStore {
                 text: String::new(),
                 code_exec_results: Vec::new(),
                 output_files: Vec::new(),
+                missing_files: Vec::new(),
             }),
         }
+    }
+
+    /// A short payload goes into the row, a long one into a blob.
+    async fn payload(
+        &self,
+        id: RunId,
+        what: &str,
+        text: String,
+    ) -> Result<(Option<String>, Option<String>), StoreError> {
+        if text.len() <= MAX_ROW_BYTES {
+            return Ok((Some(text), None));
+        }
+        Ok((None, Some(self.blobs.write_whole(id, what, text.into()).await?)))
     }
 
     async fn end_run(
@@ -91,6 +105,8 @@ impl SqliteStore {
             detail: None,
             detail_blob: None,
             events_blob: None,
+            conversation: None,
+            conversation_blob: None,
             ended_at: microseconds(OffsetDateTime::now_utc()),
             release_key: false,
             files: Vec::new(),
@@ -137,7 +153,12 @@ fn migrator() -> Migrator {
     };
     let first = include_str!("../../migrations/sqlite/0001_first.sql");
     let second = include_str!("../../migrations/sqlite/0002_ends_and_keys.sql");
-    let all = vec![migration(1, "first", first), migration(2, "ends_and_keys", second)];
+    let third = include_str!("../../migrations/sqlite/0003_conversations.sql");
+    let all = vec![
+        migration(1, "first", first),
+        migration(2, "ends_and_keys", second),
+        migration(3, "conversations", third),
+    ];
     Migrator { migrations: all.into(), ..Migrator::DEFAULT }
 }
 
@@ -256,28 +277,30 @@ impl Store for SqliteStore {
 
     async fn finish_run(&self, tenant: &Tenant, finish: &Finish<'_>) -> Result<bool, StoreError> {
         let run = finish.run;
-        let detail = RunDetail::of(run)?;
-        let (detail, detail_blob) = if detail.len() > MAX_ROW_BYTES {
-            (None, Some(self.blobs.write_whole(run.summary.id, "detail", detail.into()).await?))
-        } else {
-            (Some(detail), None)
+        let id = run.summary.id;
+        let (detail, detail_blob) = self.payload(id, "detail", RunDetail::of(run)?).await?;
+        let (conversation, conversation_blob) = match &finish.conversation {
+            Some(text) => self.payload(id, "conversation", text.clone()).await?,
+            None => (None, None),
         };
         let events_blob = match finish.events.as_ref().filter(|events| !events.is_empty()) {
             Some(events) => {
                 let events = Bytes::copy_from_slice(events);
-                Some(self.blobs.write_whole(run.summary.id, "events", events).await?)
+                Some(self.blobs.write_whole(id, "events", events).await?)
             }
             None => None,
         };
         let ended_at = run.summary.finished_at.unwrap_or_else(OffsetDateTime::now_utc);
         let row = FinishRow {
-            run_id: run.summary.id.uuid(),
+            run_id: id.uuid(),
             tenant: tenant.name().to_owned(),
             status: run.summary.status.word(),
             summary: json(&run.summary)?,
             detail,
             detail_blob,
             events_blob,
+            conversation,
+            conversation_blob,
             ended_at: microseconds(ended_at),
             release_key: finish.release_key,
             files: finish.files.to_vec(),
@@ -302,6 +325,20 @@ impl Store for SqliteStore {
         }
     }
 
+    async fn conversation(&self, tenant: &Tenant, id: RunId) -> Result<Option<Bytes>, StoreError> {
+        let row: Option<(Option<String>, Option<String>)> =
+            sqlx::query_as(sql::SELECT_CONVERSATION)
+                .bind(id.uuid())
+                .bind(tenant.name())
+                .fetch_optional(&self.readers)
+                .await?;
+        Ok(match row {
+            Some((Some(text), _)) => Some(text.into()),
+            Some((None, Some(blob))) => Some(self.blobs.read_whole(&blob).await?),
+            Some((None, None)) | None => None,
+        })
+    }
+
     async fn run(&self, tenant: &Tenant, id: RunId) -> Result<Option<Run>, StoreError> {
         let row: Option<StoredRunRow> = sqlx::query_as(sql::SELECT_RUN)
             .bind(id.uuid())
@@ -310,8 +347,9 @@ impl Store for SqliteStore {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let summary = from_json(&row.summary)?;
-        let RunDetail { text, code_exec_results, output_files } = self.detail(&row).await?;
-        Ok(Some(Run { summary, text, code_exec_results, output_files }))
+        let detail = self.detail(&row).await?;
+        let RunDetail { text, code_exec_results, output_files, missing_files } = detail;
+        Ok(Some(Run { summary, text, code_exec_results, output_files, missing_files }))
     }
 
     async fn runs(

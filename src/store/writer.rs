@@ -295,6 +295,8 @@ async fn finish(
         .bind(&row.detail_blob)
         .bind(&row.events_blob)
         .bind(row.ended_at)
+        .bind(&row.conversation)
+        .bind(&row.conversation_blob)
         .execute(&mut *connection)
         .await?;
     if done.rows_affected() == 0 {

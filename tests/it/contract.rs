@@ -284,7 +284,7 @@ async fn house(folder: &std::path::Path, provider: StubProvider) -> (axum::Route
         limits.clone(),
     ));
     let journal = Journal::open(folder.join("journal")).unwrap();
-    let models = Models::connect(&settings.model).unwrap();
+    let models = Models::connect(&settings.model.entries).unwrap();
     let runs = Runs::new(
         Arc::clone(&sessions),
         opened.store,

@@ -6,7 +6,7 @@ use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 
-use crate::support::model::{Reply, StubModel, run, text};
+use crate::support::model::{Reply, StubModel, call, run, text};
 use crate::support::server::{Server, caller};
 use crate::support::{answer, problem};
 
@@ -116,7 +116,11 @@ async fn a_model_that_never_answers_in_text_ends_by_its_turns() {
         (&run["status"], &run["failure"]["kind"], &run["turns"]),
         (&json!("error"), &json!("max_turns"), &json!(3))
     );
-    assert_eq!(run["code_exec_results"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        run["code_exec_results"].as_array().unwrap().len(),
+        2,
+        "the last turn is for the answer"
+    );
     let requests = StubModel::shared().requests("never-ends");
     assert_eq!(requests[2]["tool_choice"], "none");
     assert!(requests[0].get("tool_choice").is_none());
@@ -132,18 +136,13 @@ async fn the_same_call_again_and_again_ends_the_loop() {
 
 #[tokio::test]
 async fn what_a_model_gets_wrong_is_told_to_it_and_the_loop_goes_on() {
-    let call = |name: &str, arguments: Value| {
-        Reply::Message(
-            json!({"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": name, "arguments": arguments}}]}),
-        )
-    };
     let question = StubModel::shared().script(
         "wrong-calls",
         &[
-            call("browser_search", json!("{}")),
-            call("run_python", json!("{\"code\": \"1")),
-            call("run_python", json!("print('bare')")),
-            Reply::Message(json!({"role": "assistant", "content": ""})),
+            call("browser_search", "{}").into(),
+            call("run_python", "{\"code\": \"1").into(),
+            call("run_python", "print('bare')").into(),
+            text(""),
             text("after all"),
         ],
     );
@@ -158,8 +157,7 @@ async fn what_a_model_gets_wrong_is_told_to_it_and_the_loop_goes_on() {
 
 #[tokio::test]
 async fn an_empty_model_ends_as_model_empty() {
-    let question = StubModel::shared()
-        .script("empty", &[Reply::Message(json!({"role": "assistant", "content": " "}))]);
+    let question = StubModel::shared().script("empty", &[text(" ")]);
     let (status, run) = caller().post("/v1/interpret", json!({"message": question})).await;
     assert_eq!((status.as_u16(), &run["failure"]["kind"]), (200, &json!("model_empty")), "{run}");
 }
@@ -282,7 +280,13 @@ async fn no_key_of_the_model_is_in_any_answer_log_or_row() {
         String::from_utf8_lossy(&log)
     );
     assert!(!all.contains(key));
-    assert_eq!(models["data"], json!([{"name": "stub", "protocol": "openai", "default": true}]));
+    let model = |name: &str, protocol: &str| {
+        let default = name == "stub";
+        json!({"name": name, "protocol": protocol, "default": default, "vision": !default})
+    };
+    let expected =
+        [model("stub", "openai"), model("claude", "anthropic"), model("seeing", "openai")];
+    assert_eq!(models["data"], json!(expected));
 }
 
 #[tokio::test]

@@ -35,7 +35,8 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
 ];
 
 /// Adapters of one port know nothing of each other; only `connect.rs` names them all.
-const ADAPTERS: [(&str, &[&str]); 2] = [("llm", &["openai", "replay"]), ("sandbox", &["local"])];
+const ADAPTERS: [(&str, &[&str]); 2] =
+    [("llm", &["anthropic", "openai", "replay"]), ("sandbox", &["local"])];
 
 fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(folder).unwrap() {

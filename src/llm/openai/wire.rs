@@ -2,37 +2,31 @@
 //!
 //! <https://platform.openai.com/docs/api-reference/chat>
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
 
+use super::PROTOCOL;
 use crate::domain::run::Usage;
-use crate::llm::{
-    BadArguments, Conversation, Image, LlmError, Message, ToolCall, ToolResult, Turn,
-};
+use crate::llm::conversation::{Conversation, Image, Message, Raw, Said, ToolCall, ToolResult};
+use crate::llm::{LlmError, Turn, arguments, conversation};
+
+/// Fields of a message that every service takes back.
+const PLAIN: [&str; 3] = ["role", "content", "tool_calls"];
 
 /// What differs from model to model.
 pub(super) struct Dialect {
     pub(super) model: String,
     pub(super) vision: bool,
     pub(super) max_tokens: Option<u32>,
+    pub(super) echo_reasoning: bool,
 }
 
 impl Dialect {
     /// The body of a request.
-    pub(super) fn request(&self, conversation: &Conversation) -> Value {
-        let mut messages = vec![json!({"role": "system", "content": conversation.system})];
-        for message in &conversation.messages {
-            match message {
-                Message::User(text) => messages.push(json!({"role": "user", "content": text})),
-                Message::Assistant(raw) => messages.push(raw.clone()),
-                Message::Results(results) => self.results(results, &mut messages),
-            }
-        }
+    pub(super) fn request(&self, conversation: &Conversation, stream: bool) -> Value {
         let tool = &conversation.tool;
         let mut body = json!({
             "model": self.model,
-            "messages": messages,
+            "messages": self.messages(conversation),
             "tools": [{"type": "function", "function": {
                 "name": tool.name, "description": tool.description, "parameters": tool.parameters,
             }}],
@@ -43,25 +37,48 @@ impl Dialect {
         if let Some(tokens) = self.max_tokens {
             body[self.max_tokens_field()] = json!(tokens);
         }
+        if stream {
+            body["stream"] = json!(true);
+            body["stream_options"] = json!({"include_usage": true});
+        }
         body
     }
 
+    fn messages(&self, conversation: &Conversation) -> Vec<Value> {
+        let mut messages = vec![json!({"role": "system", "content": conversation.system})];
+        let mut ids = Vec::new();
+        for (number, message) in conversation.messages.iter().enumerate() {
+            match message {
+                Message::User(text) => push_user(&mut messages, vec![text_part(text)]),
+                Message::Assistant(said) => {
+                    let raw = said.raw_of(PROTOCOL, &self.model);
+                    ids = conversation::ids(said, number, raw.is_some());
+                    messages.push(raw.cloned().unwrap_or_else(|| rebuilt(said, &ids)));
+                }
+                Message::Results(results) => self.results(results, &ids, &mut messages),
+            }
+        }
+        messages
+    }
+
     /// A message for each call; images may not stand in them, so they follow as one of the user's.
-    fn results(&self, results: &[ToolResult], messages: &mut Vec<Value>) {
-        for result in results {
-            messages.push(
-                json!({"role": "tool", "tool_call_id": result.call_id, "content": result.text}),
-            );
+    fn results(&self, results: &[ToolResult], ids: &[String], messages: &mut Vec<Value>) {
+        for (result, id) in results.iter().zip(ids) {
+            let mut text = result.text.clone();
+            if !self.vision && !result.images.is_empty() {
+                text.push_str(&format!("[images that are not shown: {}]\n", result.images.len()));
+            }
+            messages.push(json!({"role": "tool", "tool_call_id": id, "content": text}));
         }
         let images: Vec<&Image> = results.iter().flat_map(|result| &result.images).collect();
         if images.is_empty() || !self.vision {
             return;
         }
-        let mut parts = vec![json!({"type": "text", "text": "Images made by the code above:"})];
+        let mut parts = vec![text_part("Images made by the code above:")];
         parts.extend(images.iter().map(|image| {
             json!({"type": "image_url", "image_url": {"url": format!("data:{};base64,{}", image.mime, image.base64)}})
         }));
-        messages.push(json!({"role": "user", "content": parts}));
+        push_user(messages, parts);
     }
 
     fn max_tokens_field(&self) -> &'static str {
@@ -70,41 +87,107 @@ impl Dialect {
             ["o1", "o3", "o4", "gpt-5", "gpt-6"].iter().any(|prefix| name.starts_with(prefix));
         if reasons { "max_completion_tokens" } else { "max_tokens" }
     }
+
+    /// The turn in a successful answer.
+    pub(super) fn turn(&self, body: &Value) -> Result<Turn, LlmError> {
+        let choice = &body["choices"][0];
+        let Some(message) = choice["message"].as_object() else {
+            return Err(LlmError::BadResponse("there is no message in it"));
+        };
+        let listed = message.get("tool_calls").and_then(Value::as_array);
+        let mut calls = Vec::new();
+        for listed in listed.into_iter().flatten() {
+            calls.push(call(listed, &calls));
+        }
+        let text = Some(text(message.get("content"))).filter(|text| !text.is_empty());
+        let refusal = || message.get("refusal")?.as_str().map(str::to_owned);
+        let raw = Raw {
+            protocol: PROTOCOL.to_owned(),
+            model: self.model.clone(),
+            message: self.echo(message, &calls),
+        };
+        Ok(Turn {
+            said: Said { text: text.or_else(refusal).unwrap_or_default(), calls, raw: Some(raw) },
+            cut: choice["finish_reason"] == "length",
+            usage: Usage {
+                input_tokens: body["usage"]["prompt_tokens"].as_u64().unwrap_or(0),
+                output_tokens: body["usage"]["completion_tokens"].as_u64().unwrap_or(0),
+            },
+        })
+    }
+
+    /// The message for the replay, verbatim but for what servers refuse: a call without id or type,
+    /// two with one id, arguments that are no JSON, an empty list of calls.
+    fn echo(&self, message: &Map<String, Value>, calls: &[ToolCall]) -> Value {
+        let mut echo = message.clone();
+        echo.retain(|name, _| self.echo_reasoning || PLAIN.contains(&name.as_str()));
+        echo.insert("role".to_owned(), json!("assistant"));
+        if calls.is_empty() {
+            echo.remove("tool_calls");
+            return Value::Object(echo);
+        }
+        let list = echo.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for (raw, call) in list.into_iter().flatten().zip(calls) {
+            if !raw.is_object() {
+                *raw = json!({});
+            }
+            raw.as_object_mut().expect("it is one now").remove("index");
+            raw["id"] = json!(call.id);
+            raw["type"] = json!("function");
+            if !raw["function"].is_object() {
+                raw["function"] = json!({});
+            }
+            raw["function"]["name"] = json!(call.name);
+            let arguments = &mut raw["function"]["arguments"];
+            if !arguments.as_str().is_some_and(is_object) {
+                *arguments = json!(written(call));
+            }
+        }
+        Value::Object(echo)
+    }
 }
 
-/// The turn in a successful answer.
-pub(super) fn turn(body: &[u8]) -> Result<Turn, LlmError> {
-    let body: Value =
-        serde_json::from_slice(body).map_err(|_| LlmError::BadResponse("the body is not JSON"))?;
-    if body.get("error").is_some_and(|error| !error.is_null()) {
-        return Err(LlmError::Overloaded(200));
+/// Two messages of the user in a row are one.
+fn push_user(messages: &mut Vec<Value>, mut parts: Vec<Value>) {
+    if messages.last().is_some_and(|last| last["role"] == "user") {
+        let before = messages.pop().unwrap_or_default();
+        let mut all = match &before["content"] {
+            Value::Array(parts) => parts.clone(),
+            text => vec![text_part(text.as_str().unwrap_or_default())],
+        };
+        all.append(&mut parts);
+        parts = all;
     }
-    let choice = &body["choices"][0];
-    let Some(message) = choice["message"].as_object() else {
-        return Err(LlmError::BadResponse("there is no message in it"));
-    };
-    let calls: Vec<ToolCall> = message
-        .get("tool_calls")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .enumerate()
-        .map(call)
-        .collect();
-    Ok(Turn {
-        text: text(message.get("content")),
-        raw: echo(message, &calls),
-        calls,
-        cut: choice["finish_reason"] == "length",
-        usage: Usage {
-            input_tokens: body["usage"]["prompt_tokens"].as_u64().unwrap_or(0),
-            output_tokens: body["usage"]["completion_tokens"].as_u64().unwrap_or(0),
-        },
-    })
+    let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
+    let content = texts.map_or_else(|| json!(parts), |texts| json!(texts.join("\n\n")));
+    messages.push(json!({"role": "user", "content": content}));
+}
+
+fn text_part(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+/// A message that another model wrote, or that was repaired.
+fn rebuilt(said: &Said, ids: &[String]) -> Value {
+    if said.calls.is_empty() {
+        return json!({"role": "assistant", "content": said.text});
+    }
+    let call = |(call, id): (&ToolCall, &String)| json!({"id": id, "type": "function", "function": {"name": call.name, "arguments": written(call)}});
+    let calls: Vec<Value> = said.calls.iter().zip(ids).map(call).collect();
+    let content = if said.text.is_empty() { Value::Null } else { json!(said.text) };
+    json!({"role": "assistant", "content": content, "tool_calls": calls})
+}
+
+fn is_object(arguments: &str) -> bool {
+    serde_json::from_str::<Map<String, Value>>(arguments).is_ok()
+}
+
+fn written(call: &ToolCall) -> String {
+    Value::Object(call.arguments.clone().unwrap_or_default()).to_string()
 }
 
 /// Content is a text, or a list of parts.
-fn text(content: Option<&Value>) -> String {
+pub(super) fn text(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => {
@@ -114,77 +197,12 @@ fn text(content: Option<&Value>) -> String {
     }
 }
 
-fn call((number, call): (usize, &Value)) -> ToolCall {
+fn call(call: &Value, before: &[ToolCall]) -> ToolCall {
     let function = &call["function"];
-    let id = call["id"].as_str().filter(|id| !id.is_empty());
     ToolCall {
-        id: id.map_or_else(|| format!("call_{number}"), str::to_owned),
+        id: conversation::own_id(call["id"].as_str(), before),
         name: function["name"].as_str().unwrap_or_default().to_owned(),
-        arguments: arguments(&function["arguments"]),
-    }
-}
-
-/// A JSON text, by the protocol; empty means none, and some servers send the object itself.
-fn arguments(value: &Value) -> Result<Map<String, Value>, BadArguments> {
-    let raw = match value {
-        Value::Object(object) => return Ok(object.clone()),
-        Value::Null => return Ok(Map::new()),
-        Value::String(raw) if raw.trim().is_empty() => return Ok(Map::new()),
-        Value::String(raw) => raw,
-        other => {
-            return Err(BadArguments { raw: other.to_string(), why: "not an object".to_owned() });
-        }
-    };
-    match serde_json::from_str(raw) {
-        Ok(Value::Object(object)) => Ok(object),
-        // encoded twice
-        Ok(Value::String(inner)) => match serde_json::from_str(&inner) {
-            Ok(Value::Object(object)) => Ok(object),
-            _ => Err(BadArguments { raw: inner, why: "not an object".to_owned() }),
-        },
-        Ok(_) => Err(BadArguments { raw: raw.clone(), why: "not an object".to_owned() }),
-        Err(error) => Err(BadArguments { raw: raw.clone(), why: error.to_string() }),
-    }
-}
-
-/// The message for the replay, verbatim but for what servers refuse: a call without id or type,
-/// arguments that are no JSON, an empty list of calls.
-fn echo(message: &Map<String, Value>, calls: &[ToolCall]) -> Value {
-    let mut echo = message.clone();
-    echo.insert("role".to_owned(), json!("assistant"));
-    if calls.is_empty() {
-        echo.remove("tool_calls");
-        return Value::Object(echo);
-    }
-    let Some(list) = echo.get_mut("tool_calls").and_then(Value::as_array_mut) else {
-        return Value::Object(echo);
-    };
-    for (raw, call) in list.iter_mut().zip(calls) {
-        raw["id"] = json!(call.id);
-        raw["type"] = json!("function");
-        let arguments = &mut raw["function"]["arguments"];
-        if call.arguments.is_err() || !arguments.is_string() || arguments == "" {
-            let known = call.arguments.clone().unwrap_or_default();
-            *arguments = json!(Value::Object(known).to_string());
-        }
-    }
-    Value::Object(echo)
-}
-
-/// What an answer with an error status means.
-pub(super) fn refusal(status: u16, after: Option<Duration>, body: &[u8]) -> LlmError {
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    let said = format!("{} {}", body["error"]["code"], body["error"]["message"]).to_lowercase();
-    let too_long = ["context_length_exceeded", "context length", "prompt is too long"]
-        .iter()
-        .any(|sign| said.contains(sign));
-    match status {
-        400 | 413 if too_long => LlmError::ContextTooLong,
-        401 | 403 => LlmError::Auth(status),
-        429 => LlmError::RateLimited { after },
-        408 | 504 => LlmError::Timeout,
-        500.. => LlmError::Overloaded(status),
-        _ => LlmError::Refused(status),
+        arguments: arguments::read(&function["arguments"]),
     }
 }
 
@@ -192,56 +210,69 @@ pub(super) fn refusal(status: u16, after: Option<Duration>, body: &[u8]) -> LlmE
 mod tests {
     use super::*;
 
-    fn answer(message: &Value) -> Vec<u8> {
-        json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
-            .to_string()
-            .into_bytes()
+    fn dialect() -> Dialect {
+        Dialect { model: "m".to_owned(), vision: true, max_tokens: None, echo_reasoning: true }
     }
 
-    fn call_with(arguments: &Value) -> Turn {
-        let call = json!({"id": "a", "type": "function", "function": {"name": "run_python", "arguments": arguments}});
-        turn(&answer(&json!({"role": "assistant", "content": null, "tool_calls": [call]})))
-            .expect("a turn")
+    fn turn(message: &Value) -> Turn {
+        let body = json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}});
+        dialect().turn(&body).expect("a turn")
     }
 
-    #[test]
-    fn arguments_are_read_as_servers_send_them() {
-        let code = Map::from_iter([("code".to_owned(), json!("1"))]);
-        for arguments in
-            [json!("{\"code\":\"1\"}"), json!({"code": "1"}), json!("\"{\\\"code\\\":\\\"1\\\"}\"")]
-        {
-            assert_eq!(call_with(&arguments).calls[0].arguments, Ok(code.clone()), "{arguments}");
-        }
-        for arguments in [json!(""), json!(null)] {
-            assert_eq!(call_with(&arguments).calls[0].arguments, Ok(Map::new()));
-        }
-        let broken = call_with(&json!("{\"code\": \"print(1)"));
-        assert!(broken.calls[0].arguments.is_err());
-        assert_eq!(broken.raw["tool_calls"][0]["function"]["arguments"], "{}");
+    fn raw(turn: Turn) -> Value {
+        turn.said.raw.expect("kept").message
     }
 
     #[test]
     fn a_message_is_replayed_verbatim_but_for_what_servers_refuse() {
         let message = json!({"role": "assistant", "content": "hm", "reasoning_content": "kept",
-            "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]});
-        let turn = turn(&answer(&message)).expect("a turn");
-        let expected = json!({"role": "assistant", "content": "hm", "reasoning_content": "kept",
-            "tool_calls": [{"id": "call_0", "type": "function", "function": {"name": "f", "arguments": "{}"}}]});
-        assert_eq!(turn.raw, expected);
+            "tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"a"}}, {"id": "x", "extra_content": {"s": 1}, "function": {"name": "f", "arguments": "{}"}}]});
+        let turn = turn(&message);
         assert_eq!(turn.usage, Usage { input_tokens: 3, output_tokens: 2 });
+        let id = turn.said.calls[0].id.clone();
+        let expected = json!({"role": "assistant", "content": "hm", "reasoning_content": "kept",
+            "tool_calls": [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                {"id": "x", "type": "function", "extra_content": {"s": 1}, "function": {"name": "f", "arguments": "{}"}}]});
+        assert_eq!(raw(turn), expected);
     }
 
     #[test]
-    fn errors_are_told_apart() {
-        let too_long = json!({"error": {"code": "context_length_exceeded"}}).to_string();
-        assert!(matches!(refusal(400, None, too_long.as_bytes()), LlmError::ContextTooLong));
-        assert!(matches!(refusal(400, None, b"<html>"), LlmError::Refused(400)));
-        assert!(matches!(refusal(401, None, b""), LlmError::Auth(401)));
-        let after = Some(Duration::from_secs(2));
-        assert!(matches!(refusal(429, after, b""), LlmError::RateLimited { after: Some(_) }));
-        assert!(matches!(refusal(503, None, b""), LlmError::Overloaded(503)));
-        assert!(matches!(turn(b"{\"error\":{\"message\":\"x\"}}"), Err(LlmError::Overloaded(200))));
-        assert!(matches!(turn(b"hello"), Err(LlmError::BadResponse(_))));
-        assert!(matches!(turn(b"{\"choices\":[]}"), Err(LlmError::BadResponse(_))));
+    fn reasoning_is_not_sent_where_it_is_refused() {
+        let body =
+            json!({"choices": [{"message": {"content": "a", "reasoning": "b", "refusal": null}}]});
+        let plain = Dialect { echo_reasoning: false, ..dialect() };
+        let turn = plain.turn(&body).expect("a turn");
+        assert_eq!(raw(turn), json!({"role": "assistant", "content": "a"}));
+    }
+
+    #[test]
+    fn two_calls_with_one_id_get_two() {
+        let call = json!({"id": "a", "function": {"name": "f", "arguments": ""}});
+        let turn = turn(&json!({"tool_calls": [call, call]}));
+        let [first, second] = turn.said.calls.as_slice() else { panic!("two") };
+        assert_eq!(first.id, "a");
+        assert_ne!(second.id, "a");
+    }
+
+    #[test]
+    fn users_in_a_row_are_one_message() {
+        let mut messages = Vec::new();
+        push_user(&mut messages, vec![text_part("a")]);
+        push_user(&mut messages, vec![text_part("b")]);
+        assert_eq!(messages, [json!({"role": "user", "content": "a\n\nb"})]);
+        push_user(&mut messages, vec![json!({"type": "image_url"})]);
+        assert_eq!(messages.len(), 1);
+        assert_eq!(messages[0]["content"][1], json!({"type": "image_url"}));
+    }
+
+    #[test]
+    fn a_body_without_a_message_is_told() {
+        for body in
+            [json!({"choices": []}), json!({}), json!([]), json!({"choices": [{"message": 1}]})]
+        {
+            assert!(matches!(dialect().turn(&body), Err(LlmError::BadResponse(_))), "{body}");
+        }
+        let odd = json!({"choices": [{"message": {"tool_calls": [1, {"function": 2}]}}]});
+        assert_eq!(dialect().turn(&odd).expect("a turn").said.calls.len(), 2);
     }
 }

@@ -1,20 +1,30 @@
-//! Plays a recorded conversation; for tests and the demo.
+//! Plays recorded conversations; for tests and the demo.
 
 use async_trait::async_trait;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{Conversation, LanguageModel, LlmError, Message, ToolCall, Turn};
-use crate::config::ModelSettings;
+use super::conversation::{Conversation, Message, Said, ToolCall};
+use super::{LanguageModel, LlmError, Turn};
+use crate::config::ModelEntry;
+use crate::domain::event::{Event, OutputSink};
 use crate::domain::run::Usage;
 
-/// What the model is called when no name is set.
-const NAME: &str = "replay";
+/// What a JSON file of recordings holds: one for every question, or several, each for its own.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Recordings {
+    One(Recording),
+    Several { recordings: Vec<Recording> },
+}
 
-/// A recording, as its JSON file holds it.
+/// A recorded conversation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recording {
+    /// What its question begins with; every question does when this is empty.
+    #[serde(default)]
+    question: String,
     turns: Vec<RecordedTurn>,
 }
 
@@ -33,20 +43,39 @@ struct RecordedTurn {
     usage: Usage,
 }
 
-/// Plays one recording to everybody who asks.
+/// Plays the recordings to everybody who asks.
 pub(super) struct Replay {
     name: String,
-    recording: Recording,
+    recordings: Vec<Recording>,
 }
 
 impl Replay {
-    pub(super) fn open(settings: &ModelSettings) -> Result<Self, LlmError> {
-        let path = settings.model_replay_file.clone().unwrap_or_default();
+    pub(super) fn open(entry: &ModelEntry) -> Result<Self, LlmError> {
+        let path = entry.replay_file.clone().unwrap_or_default();
         let unusable = |error| LlmError::Recording(path.clone(), error);
         let text = std::fs::read_to_string(&path).map_err(unusable)?;
-        let recording = serde_json::from_str(&text).map_err(|error| unusable(error.into()))?;
-        let name = settings.model.clone().unwrap_or_else(|| NAME.to_owned());
-        Ok(Self { name, recording })
+        let recordings =
+            match serde_json::from_str(&text).map_err(|error| unusable(error.into()))? {
+                Recordings::One(recording) => vec![recording],
+                Recordings::Several { recordings } => recordings,
+            };
+        Ok(Self { name: entry.name.clone(), recordings })
+    }
+
+    /// The turn that comes now.
+    fn next(&self, messages: &[Message]) -> Result<(usize, &RecordedTurn), LlmError> {
+        let question = messages.iter().find_map(|message| match message {
+            Message::User(text) => Some(text.as_str()),
+            Message::Assistant(_) | Message::Results(_) => None,
+        });
+        let question = question.unwrap_or_default();
+        let plays = |recording: &&Recording| question.starts_with(&recording.question);
+        let recording = self.recordings.iter().find(plays);
+        let recording = recording.ok_or(LlmError::OffScript("it has no such question"))?;
+        let said = |message: &&Message| matches!(message, Message::Assistant(_));
+        let number = messages.iter().filter(said).count();
+        let turn = recording.turns.get(number);
+        Ok((number, turn.ok_or(LlmError::OffScript("it has no more turns"))?))
     }
 }
 
@@ -56,19 +85,23 @@ impl LanguageModel for Replay {
         &self.name
     }
 
+    fn protocol(&self) -> &'static str {
+        "replay"
+    }
+
     fn vision(&self) -> bool {
         false
     }
 
-    async fn turn(&self, conversation: &Conversation) -> Result<Turn, LlmError> {
+    async fn turn(&self, conversation: &Conversation, sink: &OutputSink) -> Result<Turn, LlmError> {
         let messages = &conversation.messages;
-        let number =
-            messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
-        let recorded =
-            self.recording.turns.get(number).ok_or(LlmError::OffScript("it has no more turns"))?;
+        let (number, recorded) = self.next(messages)?;
         let heard = last_results(messages);
         if !recorded.after.iter().all(|expected| heard.contains(expected.as_str())) {
             return Err(LlmError::OffScript("a result is not what was recorded"));
+        }
+        if !recorded.text.is_empty() {
+            sink.send(Event::ModelDelta { text: recorded.text.clone() });
         }
         let call = |(index, code): (usize, &String)| ToolCall {
             id: format!("call_{number}_{index}"),
@@ -76,9 +109,11 @@ impl LanguageModel for Replay {
             arguments: Ok(Map::from_iter([("code".to_owned(), Value::from(code.as_str()))])),
         };
         Ok(Turn {
-            text: recorded.text.clone(),
-            calls: recorded.code.iter().enumerate().map(call).collect(),
-            raw: json!({"role": "assistant", "content": recorded.text}),
+            said: Said {
+                text: recorded.text.clone(),
+                calls: recorded.code.iter().enumerate().map(call).collect(),
+                raw: None,
+            },
             cut: false,
             usage: recorded.usage,
         })

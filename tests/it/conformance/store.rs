@@ -29,6 +29,7 @@ fn finish<'a>(opened: &Opened, run: &'a Run, files: &'a [StoredFile]) -> Finish<
         run,
         files,
         events: Some(b"line\n".to_vec()),
+        conversation: Some("[]".to_owned()),
         epoch: opened.store.epoch(),
         release_key: false,
     }
@@ -80,6 +81,7 @@ fn run(session_id: SessionId, status: RunStatus) -> Run {
         model: None,
         status,
         message: None,
+        previous_run_id: None,
         error: None,
         failure: None,
         usage: Usage::default(),
@@ -90,7 +92,7 @@ fn run(session_id: SessionId, status: RunStatus) -> Run {
         duration_ms: None,
         metadata: BTreeMap::new(),
     };
-    Run { summary, text: String::new(), code_exec_results: Vec::new(), output_files: Vec::new() }
+    Run::empty(summary)
 }
 
 fn ended(mut run: Run, text: &str) -> Run {

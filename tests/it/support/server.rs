@@ -28,10 +28,12 @@ pub fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
     SHARED.get_or_init(|| {
         let model = StubModel::shared();
+        let folder = open_folder();
         let server = Server::start(&[
             ("MODEL", "stub"),
             ("MODEL_BASE_URL", &model.base_url),
             ("MODEL_API_KEY", super::model::KEY),
+            ("CONFIG", &model.config(folder.path())),
         ]);
         end_with_the_tests(&server);
         server

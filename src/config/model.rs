@@ -1,0 +1,390 @@
+//! Which language models `interpret` may ask, and how.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{ConfigError, seconds, vendor};
+
+/// The language model that `interpret` asks; more of them stand in the TOML file, as `[models.NAME]`.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelSettings {
+    /// Name of the model as its service knows it, or of a `[models.NAME]` of the TOML file that is the default; without one, interpret answers 501
+    #[arg(long, env = "INTERPRETERD_MODEL")]
+    pub model: Option<String>,
+    /// Wire protocol that the model's service speaks
+    #[arg(long, env = "INTERPRETERD_MODEL_PROTOCOL", default_value = "openai")]
+    pub model_protocol: ModelProtocol,
+    /// Base URL of the model's service, with its version, such as http://localhost:11434/v1; else OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the vendor's own
+    #[arg(long, env = "INTERPRETERD_MODEL_BASE_URL")]
+    pub model_base_url: Option<String>,
+    /// Key for the model's service; else OPENAI_API_KEY or ANTHROPIC_API_KEY
+    #[arg(long, env = "INTERPRETERD_MODEL_API_KEY", hide_env_values = true)]
+    pub model_api_key: Option<SecretString>,
+    /// File that holds the key, in place of INTERPRETERD_MODEL_API_KEY
+    #[arg(long, env = "INTERPRETERD_MODEL_API_KEY_FILE")]
+    pub model_api_key_file: Option<PathBuf>,
+    /// Header that carries the key as it is, such as api-key; else the protocol's own way
+    #[arg(long, env = "INTERPRETERD_MODEL_API_KEY_HEADER")]
+    pub model_api_key_header: Option<String>,
+    /// Headers that the model's service wants besides, a JSON object
+    #[arg(long, env = "INTERPRETERD_MODEL_HEADERS", hide_env_values = true)]
+    pub model_headers: Option<SecretString>,
+    /// Fields that each request to the model's service has besides, a JSON object, such as {"temperature": 0}
+    #[arg(long, env = "INTERPRETERD_MODEL_BODY")]
+    pub model_body: Option<String>,
+    /// Conversation that the protocol `replay` plays, a JSON file
+    #[arg(long, env = "INTERPRETERD_MODEL_REPLAY_FILE")]
+    pub model_replay_file: Option<PathBuf>,
+    /// The model reads images
+    #[arg(long, env = "INTERPRETERD_MODEL_VISION", default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub model_vision: bool,
+    /// Ask for the model's text piece by piece when somebody follows the run
+    #[arg(long, env = "INTERPRETERD_MODEL_STREAM", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub model_stream: bool,
+    /// Send back what the model's messages hold besides text and calls (some services demand their reasoning back, others refuse it)
+    #[arg(long, env = "INTERPRETERD_MODEL_ECHO_REASONING", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub model_echo_reasoning: bool,
+    /// Most tokens that the model may write in a turn; unset: the service's own default (anthropic: 8192)
+    #[arg(long, env = "INTERPRETERD_MODEL_MAX_TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub model_max_tokens: Option<u32>,
+    /// Time for one turn of the model, and for each pause of its stream, in seconds
+    #[arg(long, env = "INTERPRETERD_MODEL_SECONDS", default_value = "120", value_parser = seconds)]
+    pub model_seconds: Duration,
+    /// All models, the default one first; made from the settings above and the TOML file.
+    #[arg(skip)]
+    pub entries: Vec<ModelEntry>,
+}
+
+/// How a model is spoken to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelProtocol {
+    /// Chat completions, at any base URL: OpenAI, Ollama, vLLM, llama.cpp, OpenRouter and others.
+    #[default]
+    Openai,
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// Plays a recorded conversation; for tests and the demo.
+    Replay,
+}
+
+impl ModelProtocol {
+    /// The word that settings use.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Openai => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Replay => "replay",
+        }
+    }
+
+    /// What the vendor calls the variables of its key and of its base URL.
+    const fn vendor_names(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Openai => Some(("OPENAI_API_KEY", "OPENAI_BASE_URL")),
+            Self::Anthropic => Some(("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")),
+            Self::Replay => None,
+        }
+    }
+
+    fn vendor_key(self) -> Option<SecretString> {
+        let (key, _) = self.vendor_names()?;
+        vendor(key).map(SecretString::from)
+    }
+
+    fn vendor_base_url(self) -> Option<String> {
+        let (_, base_url) = self.vendor_names()?;
+        vendor(base_url)
+    }
+}
+
+/// One model, ready to be set up.
+#[derive(Debug, Clone)]
+pub struct ModelEntry {
+    /// The name that requests use.
+    pub name: String,
+    /// The name that its service knows.
+    pub model: String,
+    /// How it is spoken to.
+    pub protocol: ModelProtocol,
+    /// Where; the vendor's own place when absent.
+    pub base_url: Option<String>,
+    /// The key.
+    pub api_key: Option<SecretString>,
+    /// The header of the key, where it is not the protocol's own.
+    pub api_key_header: Option<String>,
+    /// Headers besides.
+    pub headers: BTreeMap<String, SecretString>,
+    /// Fields of each request besides.
+    pub body: Map<String, Value>,
+    /// What the protocol `replay` plays.
+    pub replay_file: Option<PathBuf>,
+    /// It reads images.
+    pub vision: bool,
+    /// Its text is asked for piece by piece.
+    pub stream: bool,
+    /// Its messages are sent back with all that is in them.
+    pub echo_reasoning: bool,
+    /// Most tokens that it may write in a turn.
+    pub max_tokens: Option<u32>,
+    /// Time for a turn, and for each pause of a stream.
+    pub timeout: Duration,
+}
+
+/// Why a model cannot be set up as it is described.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file of the key cannot be read.
+    #[error("cannot read the key from {}", .0.display())]
+    KeyFile(PathBuf, #[source] std::io::Error),
+    /// The variable of the key is not set.
+    #[error("the variable {0}, which should hold the key, is not set")]
+    KeyVariable(String),
+    /// Two places are named for one key.
+    #[error("the key is to come from a variable and from a file: name one")]
+    TwoKeys,
+    /// The headers or fields are no JSON object.
+    #[error("{0} must be a JSON object")]
+    NoObject(&'static str, #[source] serde_json::Error),
+    /// There is nothing to play.
+    #[error("the protocol replay needs a replay file")]
+    NoRecording,
+}
+
+/// The models of the TOML file by name.
+pub(super) type ModelTables = BTreeMap<String, ModelTable>;
+
+/// A model as the TOML file describes it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ModelTable {
+    model: Option<String>,
+    #[serde(default)]
+    protocol: ModelProtocol,
+    base_url: Option<String>,
+    api_key_env: Option<String>,
+    api_key_file: Option<PathBuf>,
+    api_key_header: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, SecretString>,
+    #[serde(default)]
+    body: Map<String, Value>,
+    replay_file: Option<PathBuf>,
+    #[serde(default)]
+    vision: bool,
+    #[serde(default = "yes")]
+    stream: bool,
+    #[serde(default = "yes")]
+    echo_reasoning: bool,
+    max_tokens: Option<u32>,
+    #[serde(default = "two_minutes", deserialize_with = "of_seconds")]
+    seconds: Duration,
+}
+
+impl ModelSettings {
+    /// Puts all models into `entries`, with their keys, the default one first.
+    pub(super) fn resolve(&mut self, tables: ModelTables) -> Result<(), ConfigError> {
+        let named = |name: &str| {
+            let name = name.to_owned();
+            move |source| ConfigError::Model { name, source }
+        };
+        let mut entries = Vec::new();
+        for (name, table) in tables {
+            entries.push(table.entry(&name).map_err(named(&name))?);
+        }
+        let is_default = |entry: &ModelEntry| Some(&entry.name) == self.model.as_ref();
+        if let Some(place) = entries.iter().position(is_default) {
+            entries[..=place].rotate_right(1);
+        } else if let Some(own) = self.own().map_err(named(self.own_name()))? {
+            entries.insert(0, own);
+        } else if entries.len() > 1 {
+            return Err(ConfigError::NoDefaultModel);
+        }
+        self.entries = entries;
+        Ok(())
+    }
+
+    fn own_name(&self) -> &str {
+        self.model.as_deref().unwrap_or(self.model_protocol.word())
+    }
+
+    /// The model that flags and environment describe.
+    fn own(&self) -> Result<Option<ModelEntry>, ModelError> {
+        let protocol = self.model_protocol;
+        if self.model.is_none() && protocol != ModelProtocol::Replay {
+            return Ok(None);
+        }
+        let ours = self.model_api_key.clone().filter(|key| !key.expose_secret().is_empty());
+        let api_key = match (ours, &self.model_api_key_file) {
+            (Some(_), Some(_)) => return Err(ModelError::TwoKeys),
+            (Some(key), None) => Some(key),
+            (None, Some(path)) => Some(key_in(path)?),
+            (None, None) => protocol.vendor_key(),
+        };
+        let headers = self.model_headers.as_ref().map(ExposeSecret::expose_secret);
+        let entry = ModelEntry {
+            name: self.own_name().to_owned(),
+            model: self.own_name().to_owned(),
+            protocol,
+            base_url: self.model_base_url.clone().or_else(|| protocol.vendor_base_url()),
+            api_key,
+            api_key_header: self.model_api_key_header.clone(),
+            headers: object("INTERPRETERD_MODEL_HEADERS", headers)?,
+            body: object("INTERPRETERD_MODEL_BODY", self.model_body.as_deref())?,
+            replay_file: self.model_replay_file.clone(),
+            vision: self.model_vision,
+            stream: self.model_stream,
+            echo_reasoning: self.model_echo_reasoning,
+            max_tokens: self.model_max_tokens,
+            timeout: self.model_seconds,
+        };
+        entry.checked().map(Some)
+    }
+}
+
+impl ModelTable {
+    fn entry(self, name: &str) -> Result<ModelEntry, ModelError> {
+        let api_key = match (&self.api_key_env, &self.api_key_file) {
+            (Some(_), Some(_)) => return Err(ModelError::TwoKeys),
+            (Some(variable), None) => {
+                let key = vendor(variable).map(SecretString::from);
+                Some(key.ok_or_else(|| ModelError::KeyVariable(variable.clone()))?)
+            }
+            (None, Some(path)) => Some(key_in(path)?),
+            // the vendor's key goes to the vendor alone
+            (None, None) if self.base_url.is_none() => self.protocol.vendor_key(),
+            (None, None) => None,
+        };
+        let entry = ModelEntry {
+            name: name.to_owned(),
+            model: self.model.unwrap_or_else(|| name.to_owned()),
+            protocol: self.protocol,
+            base_url: self.base_url.or_else(|| self.protocol.vendor_base_url()),
+            api_key,
+            api_key_header: self.api_key_header,
+            headers: self.headers,
+            body: self.body,
+            replay_file: self.replay_file,
+            vision: self.vision,
+            stream: self.stream,
+            echo_reasoning: self.echo_reasoning,
+            max_tokens: self.max_tokens,
+            timeout: self.seconds,
+        };
+        entry.checked()
+    }
+}
+
+impl ModelEntry {
+    fn checked(self) -> Result<Self, ModelError> {
+        if self.protocol == ModelProtocol::Replay && self.replay_file.is_none() {
+            return Err(ModelError::NoRecording);
+        }
+        Ok(self)
+    }
+}
+
+/// A key as files hold it, with the end of its line.
+fn key_in(path: &Path) -> Result<SecretString, ModelError> {
+    let read = std::fs::read_to_string(path);
+    let text = read.map_err(|error| ModelError::KeyFile(path.to_owned(), error))?;
+    Ok(SecretString::from(text.trim()))
+}
+
+fn object<T: serde::de::DeserializeOwned + Default>(
+    what: &'static str,
+    text: Option<&str>,
+) -> Result<T, ModelError> {
+    let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return Ok(T::default()) };
+    serde_json::from_str(text).map_err(|error| ModelError::NoObject(what, error))
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn two_minutes() -> Duration {
+    Duration::from_secs(120)
+}
+
+fn of_seconds<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+    let number = f64::deserialize(input)?;
+    seconds(&number.to_string()).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn settings(flags: &[&str]) -> ModelSettings {
+        let command = ModelSettings::augment_args(Command::new("serve"));
+        let flags = ["serve"].iter().chain(flags);
+        ModelSettings::from_arg_matches(&command.get_matches_from(flags)).expect("good flags")
+    }
+
+    fn names(flags: &[&str], file: &str) -> Result<Vec<String>, ConfigError> {
+        let mut settings = settings(flags);
+        settings.resolve(toml::from_str(file).expect("good tables"))?;
+        Ok(settings.entries.iter().map(|entry| entry.name.clone()).collect())
+    }
+
+    const TWO: &str = "[fast]\nmodel = \"gpt-x\"\n[deep]\nprotocol = \"anthropic\"\nseconds = 1.5\nbody = { temperature = 0.5 }\n";
+
+    #[test]
+    fn the_default_model_is_named_or_the_only_one() {
+        assert_eq!(names(&["--model", "fast"], TWO).expect("good"), ["fast", "deep"]);
+        assert_eq!(names(&["--model", "own"], TWO).expect("good"), ["own", "deep", "fast"]);
+        assert_eq!(names(&[], "[one]\n").expect("good"), ["one"]);
+        assert_eq!(names(&[], "").expect("good"), [""; 0]);
+        assert!(matches!(names(&[], TWO), Err(ConfigError::NoDefaultModel)));
+    }
+
+    #[test]
+    fn an_entry_says_what_its_service_is_asked_with() {
+        let mut settings = settings(&["--model", "deep"]);
+        settings.resolve(toml::from_str(TWO).expect("good tables")).expect("good");
+        let [deep, fast] = settings.entries.as_slice() else { panic!("two") };
+        assert_eq!((deep.model.as_str(), deep.protocol), ("deep", ModelProtocol::Anthropic));
+        assert_eq!(
+            (deep.timeout, &deep.body["temperature"]),
+            (Duration::from_millis(1500), &0.5.into())
+        );
+        assert_eq!((fast.model.as_str(), fast.stream, fast.vision), ("gpt-x", true, false));
+    }
+
+    #[test]
+    fn a_key_comes_from_one_place_and_an_absent_one_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key");
+        std::fs::write(&path, "sk-1\n").expect("written");
+        let key = key_in(&path).expect("a key");
+        assert_eq!(key.expose_secret(), "sk-1");
+        let both = "[a]\napi_key_env = \"X\"\napi_key_file = \"y\"\n";
+        let cause = |file| match names(&[], file) {
+            Err(ConfigError::Model { source, .. }) => source,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(cause(both), ModelError::TwoKeys));
+        assert!(matches!(
+            cause("[a]\napi_key_env = \"NOT_SET_ANYWHERE\"\n"),
+            ModelError::KeyVariable(_)
+        ));
+        assert!(matches!(cause("[a]\napi_key_file = \"/no/such\"\n"), ModelError::KeyFile(..)));
+        assert!(matches!(cause("[a]\nprotocol = \"replay\"\n"), ModelError::NoRecording));
+    }
+
+    #[test]
+    fn an_unknown_key_of_a_model_is_refused() {
+        assert!(toml::from_str::<ModelTables>("[a]\ntemperature = 1\n").is_err());
+    }
+}

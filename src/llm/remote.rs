@@ -1,0 +1,376 @@
+//! A model behind HTTP: asked, asked again where that is safe, read whole or as a stream.
+
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Response, Url};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use sse_stream::{Sse, SseByteStream};
+
+use super::conversation::Conversation;
+use super::{LanguageModel, LlmError, Turn};
+use crate::config::ModelEntry;
+use crate::domain::event::{Event, OutputSink};
+
+const ATTEMPTS: u32 = 3;
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Pauses double from here.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest answer that is read.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// The longest that a stream may go on, however alive it is; the run's own limit is shorter.
+const LONGEST_STREAM: Duration = Duration::from_secs(3600);
+
+/// What differs from protocol to protocol: pure translation.
+pub(super) trait Wire: Send + Sync {
+    /// The word that settings use for the protocol.
+    fn protocol(&self) -> &'static str;
+
+    /// The body of a request.
+    fn request(&self, conversation: &Conversation, stream: bool) -> Value;
+
+    /// Puts a piece of a stream into what will be the body of an answer; null at first.
+    fn put(&self, body: &mut Value, event: &str) -> Result<Piece, LlmError>;
+
+    /// The turn in the body of a successful answer.
+    fn turn(&self, body: &Value) -> Result<Turn, LlmError>;
+}
+
+/// What a piece of a stream brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Text for the caller.
+    pub(super) text: String,
+    /// True when nothing can be missing any more.
+    pub(super) ends: bool,
+}
+
+/// How a protocol is reached.
+pub(super) struct Access {
+    /// The vendor's own place.
+    pub(super) vendor_url: &'static str,
+    /// What the base URL must end with, and gets where it does not.
+    pub(super) version: Option<&'static str>,
+    /// The route below it.
+    pub(super) route: &'static str,
+    /// The header of the key; a bearer token where there is none.
+    pub(super) key_header: Option<&'static str>,
+    /// Headers of every request.
+    pub(super) headers: &'static [(&'static str, &'static str)],
+}
+
+/// A model that speaks a wire over HTTP.
+pub(super) struct Remote<W> {
+    wire: W,
+    client: reqwest::Client,
+    url: Url,
+    headers: HeaderMap,
+    entry: ModelEntry,
+}
+
+impl<W: Wire> Remote<W> {
+    pub(super) fn new(wire: W, access: &Access, entry: &ModelEntry) -> Result<Self, LlmError> {
+        let base = entry.base_url.as_deref().unwrap_or(access.vendor_url);
+        Ok(Self {
+            wire,
+            client: crate::net::client(LONGEST_STREAM)?,
+            url: url(base, access).ok_or(LlmError::BaseUrl)?,
+            headers: headers(access, entry)?,
+            entry: entry.clone(),
+        })
+    }
+
+    async fn ask(&self, body: &Value, stream: bool, told: &mut Told<'_>) -> Result<Turn, LlmError> {
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).json(body);
+        let response = self.in_time(request.send()).await?.map_err(failed)?;
+        let status = response.status();
+        let after = retry_after(&response);
+        if !status.is_success() {
+            let body = self.in_time(whole(response)).await??;
+            return Err(refusal(status.as_u16(), after, &body));
+        }
+        if stream && is_stream(&response) {
+            return self.follow(response, told).await;
+        }
+        let body = self.in_time(whole(response)).await??;
+        let body = serde_json::from_slice(&body);
+        let body = body.map_err(|_| LlmError::BadResponse("the body is not JSON"))?;
+        check(&body)?;
+        self.wire.turn(&body)
+    }
+
+    /// Reads a stream to its end, which must be a told one.
+    async fn follow(&self, response: Response, told: &mut Told<'_>) -> Result<Turn, LlmError> {
+        let mut events = std::pin::pin!(SseByteStream::new(bounded(response)));
+        let mut body = Value::Null;
+        let mut ended = false;
+        while let Some(event) = self.in_time(events.next()).await? {
+            let Sse { data: Some(data), .. } = event.map_err(broken)? else { continue };
+            let piece = self.wire.put(&mut body, &data)?;
+            told.say(piece.text);
+            ended |= piece.ends;
+        }
+        if ended { self.wire.turn(&body) } else { Err(LlmError::BrokenOff) }
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, LlmError> {
+        tokio::time::timeout(self.entry.timeout, work).await.map_err(|_| LlmError::Timeout)
+    }
+}
+
+#[async_trait]
+impl<W: Wire> LanguageModel for Remote<W> {
+    fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    fn protocol(&self) -> &'static str {
+        self.wire.protocol()
+    }
+
+    fn vision(&self) -> bool {
+        self.entry.vision
+    }
+
+    async fn turn(&self, conversation: &Conversation, sink: &OutputSink) -> Result<Turn, LlmError> {
+        let stream = self.entry.stream && sink.is_read();
+        let mut body = self.wire.request(conversation, stream);
+        for (name, value) in &self.entry.body {
+            body[name] = value.clone();
+        }
+        let mut told = Told { sink, any: false };
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            let error = match self.ask(&body, stream, &mut told).await {
+                Err(error) if error.is_passing() && !told.any && attempt < ATTEMPTS => error,
+                result => return result,
+            };
+            tracing::warn!(
+                model = self.entry.name,
+                error = &error as &dyn std::error::Error,
+                "a turn is tried again"
+            );
+            // not all at once: those who failed together would come back together
+            let own = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+            tokio::time::sleep(error.retry_after().unwrap_or(own).min(LONGEST_PAUSE)).await;
+            pause *= 2;
+        }
+        unreachable!("the last attempt returns")
+    }
+}
+
+/// Who is told the text, and whether anything was.
+struct Told<'a> {
+    sink: &'a OutputSink,
+    any: bool,
+}
+
+impl Told<'_> {
+    fn say(&mut self, text: String) {
+        if !text.is_empty() {
+            self.any = true;
+            self.sink.send(Event::ModelDelta { text });
+        }
+    }
+}
+
+/// The route below the base URL; a query of the base URL stays.
+fn url(base: &str, access: &Access) -> Option<Url> {
+    let mut url = Url::parse(base).ok()?;
+    let mut path = url.path().trim_end_matches('/').to_owned();
+    if let Some(version) = access.version
+        && !path.ends_with(version)
+    {
+        path.push_str(version);
+    }
+    url.set_path(&format!("{path}{}", access.route));
+    url.has_host().then_some(url)
+}
+
+fn headers(access: &Access, entry: &ModelEntry) -> Result<HeaderMap, LlmError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in access.headers {
+        headers.insert(*name, HeaderValue::from_static(value));
+    }
+    for (name, value) in &entry.headers {
+        headers.insert(header_name(name)?, secret(name, value.expose_secret())?);
+    }
+    let Some(key) = &entry.api_key else { return Ok(headers) };
+    let name = entry.api_key_header.as_deref().or(access.key_header);
+    let (name, value) = match name {
+        Some(name) => (name, key.clone()),
+        None => ("authorization", SecretString::from(format!("Bearer {}", key.expose_secret()))),
+    };
+    headers.insert(header_name(name)?, secret(name, value.expose_secret())?);
+    Ok(headers)
+}
+
+fn header_name(name: &str) -> Result<HeaderName, LlmError> {
+    name.parse().map_err(|_| LlmError::Header(name.to_owned()))
+}
+
+fn secret(name: &str, value: &str) -> Result<HeaderValue, LlmError> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| LlmError::Header(name.to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn failed(error: reqwest::Error) -> LlmError {
+    // the URL may hold what is nobody's business
+    if error.is_timeout() { LlmError::Timeout } else { LlmError::Transport(error.without_url()) }
+}
+
+fn broken(error: sse_stream::Error) -> LlmError {
+    match error {
+        sse_stream::Error::Body(source) => match source.downcast_ref() {
+            Some(Unread::TooLong) => LlmError::BadResponse("the answer has no end"),
+            Some(Unread::Broken(_)) | None => LlmError::BrokenOff,
+        },
+        _ => LlmError::BadResponse("the stream is not one of events"),
+    }
+}
+
+/// Why a stream is not read to its end.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error("more came than is read")]
+    TooLong,
+    #[error("the connection broke")]
+    Broken(#[source] reqwest::Error),
+}
+
+/// RFC 9110, section 10.2.3: a number of seconds, or a date.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let said = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = said.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(said).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    !kind.is_some_and(|kind| kind.starts_with("application/json"))
+}
+
+async fn whole(response: Response) -> Result<Vec<u8>, LlmError> {
+    let mut body = Vec::new();
+    let mut pieces = response.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        body.extend_from_slice(&piece.map_err(failed)?);
+        if body.len() > MAX_ANSWER_BYTES {
+            return Err(LlmError::BadResponse("the answer has no end"));
+        }
+    }
+    Ok(body)
+}
+
+fn bounded(response: Response) -> impl Stream<Item = Result<Bytes, Unread>> {
+    let mut left = MAX_ANSWER_BYTES;
+    response.bytes_stream().map(move |piece| {
+        let piece = piece.map_err(Unread::Broken)?;
+        left = left.checked_sub(piece.len()).ok_or(Unread::TooLong)?;
+        Ok(piece)
+    })
+}
+
+/// Some services say that they failed with status 200, or in the middle of a stream.
+pub(super) fn check(body: &Value) -> Result<(), LlmError> {
+    match body.get("error") {
+        None | Some(Value::Null) => Ok(()),
+        Some(error) => {
+            Err(match error["code"].as_u64().and_then(|code| u16::try_from(code).ok()) {
+                Some(status @ 400..) => refused(status, None, body),
+                _ => refused(status_of(&error["type"]), None, body),
+            })
+        }
+    }
+}
+
+/// The status that goes with an error's type, by <https://docs.claude.com/en/api/errors>.
+fn status_of(kind: &Value) -> u16 {
+    match kind.as_str().unwrap_or_default() {
+        "invalid_request_error" => 400,
+        "authentication_error" => 401,
+        "permission_error" => 403,
+        "not_found_error" => 404,
+        "request_too_large" => 413,
+        "rate_limit_error" => 429,
+        _ => 500,
+    }
+}
+
+fn refusal(status: u16, after: Option<Duration>, body: &[u8]) -> LlmError {
+    refused(status, after, &serde_json::from_slice(body).unwrap_or_default())
+}
+
+/// What an answer with an error status means.
+fn refused(status: u16, after: Option<Duration>, body: &Value) -> LlmError {
+    let error = &body["error"];
+    let message = error["message"].as_str().or(error.as_str()).unwrap_or_default();
+    let said = format!("{} {message}", error["code"]).to_lowercase();
+    let too_long = [
+        "context_length_exceeded",
+        "context length",
+        "context window",
+        "context size",
+        "prompt is too long",
+        "too many tokens",
+    ];
+    match status {
+        400 | 413 | 422 if too_long.iter().any(|sign| said.contains(sign)) => {
+            LlmError::ContextTooLong
+        }
+        401 | 403 => LlmError::Auth(status),
+        429 => LlmError::RateLimited { after },
+        408 | 504 => LlmError::Timeout,
+        500.. => LlmError::Overloaded { status, after },
+        _ => LlmError::Refused(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_are_told_apart() {
+        let too_long = json!({"error": {"code": "context_length_exceeded"}}).to_string();
+        assert!(matches!(refusal(400, None, too_long.as_bytes()), LlmError::ContextTooLong));
+        assert!(matches!(refusal(400, None, b"<html>"), LlmError::Refused(400)));
+        assert!(matches!(refusal(401, None, b""), LlmError::Auth(401)));
+        let after = Some(Duration::from_secs(2));
+        assert!(matches!(refusal(429, after, b""), LlmError::RateLimited { after: Some(_) }));
+        assert!(matches!(refusal(503, None, b""), LlmError::Overloaded { status: 503, .. }));
+        assert!(matches!(refusal(302, None, b""), LlmError::Refused(302)));
+        let inside = |error: Value| check(&json!({"error": error})).expect_err("an error");
+        assert!(matches!(inside(json!({"message": "x"})), LlmError::Overloaded { .. }));
+        assert!(matches!(inside(json!({"code": 429})), LlmError::RateLimited { .. }));
+        assert!(matches!(inside(json!({"type": "overloaded_error"})), LlmError::Overloaded { .. }));
+        assert!(check(&json!({"error": null})).is_ok());
+    }
+
+    #[test]
+    fn the_route_follows_the_base_url_and_keeps_its_query() {
+        let access = Access {
+            vendor_url: "",
+            version: Some("/v1"),
+            route: "/messages",
+            key_header: None,
+            headers: &[],
+        };
+        let at = |base: &str| url(base, &access).map(String::from);
+        assert_eq!(at("http://a").as_deref(), Some("http://a/v1/messages"));
+        assert_eq!(at("http://a/v1/").as_deref(), Some("http://a/v1/messages"));
+        assert_eq!(at("http://a/x?y=1").as_deref(), Some("http://a/x/v1/messages?y=1"));
+        assert_eq!(at("nowhere"), None);
+        assert_eq!(at("data:x"), None);
+    }
+}

@@ -1,0 +1,172 @@
+//! One conversation over two wires: the same Run, and the history as each service wants it.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::support::model::{KEY, Reply, Said, StubModel, call, run, said_run, text};
+use crate::support::server::{Server, caller};
+use crate::support::{send, sse};
+
+const DRAW: &str = "import matplotlib.pyplot as plt\nplt.figure(figsize=(20, 5), dpi=100)\nplt.plot([1, 2])\nplt.savefig('chart.png')\nplt.show()";
+
+/// Everything that a conversation can hold.
+fn conversation() -> Vec<Reply> {
+    let thinking = Said {
+        thinking: Some("So, é 😀.".to_owned()),
+        text: "Let me look.".to_owned(),
+        ..said_run(&["open('a.csv').read()", "1 / 0"])
+    };
+    vec![
+        thinking.into(),
+        text(""),
+        call("browser_search", "{}").into(),
+        run(&["import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7"]),
+        run(&[DRAW]),
+        text("It is 42: [the chart](sandbox:/files/chart.png)."),
+    ]
+}
+
+/// Without what differs from run to run: ids, times, the model's name and its ids of calls.
+fn bare(run: &Value) -> Value {
+    const OWN: [&str; 11] = [
+        "id",
+        "run_id",
+        "session_id",
+        "created_at",
+        "started_at",
+        "finished_at",
+        "duration_ms",
+        "model",
+        "message",
+        "url",
+        "sha256",
+    ];
+    match run {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| !OWN.contains(&name.as_str()));
+            Value::Object(kept.map(|(name, value)| (name.clone(), bare(value))).collect())
+        }
+        Value::Array(list) => list.iter().map(bare).collect(),
+        other => other.clone(),
+    }
+}
+
+async fn play(model: &str, script: &str, streamed: bool) -> Value {
+    let message = StubModel::shared().script(script, &conversation());
+    let body = json!({"message": message, "model": model, "files": [{"name": "a.csv", "content_base64": STANDARD.encode("n,m\n1,2\n")}]});
+    let caller = caller();
+    if streamed {
+        let request = caller.request(reqwest::Method::POST, "/v1/interpret").json(&body);
+        let events = sse::all(send(request.header("accept", "text/event-stream")).await).await;
+        return events.last().unwrap().data.clone();
+    }
+    let (status, run) = caller.post("/v1/interpret", body).await;
+    assert_eq!(status, 200, "{run}");
+    run
+}
+
+#[tokio::test]
+async fn the_same_conversation_gives_the_same_run_over_both_wires_whole_and_streamed() {
+    let first = play("seeing", "same-seeing", false).await;
+    assert_eq!((&first["status"], &first["turns"]), (&json!("success"), &json!(6)), "{first}");
+    assert_eq!(first["code_exec_results"].as_array().unwrap().len(), 4);
+    assert_eq!(first["output_files"][0]["path"], "chart.png");
+    for (model, streamed) in [("seeing", true), ("claude", false), ("claude", true)] {
+        let other = play(model, &format!("same-{model}-{streamed}"), streamed).await;
+        assert_eq!(bare(&other), bare(&first), "{model}, streamed: {streamed}");
+    }
+}
+
+#[tokio::test]
+async fn each_service_is_told_results_and_pictures_in_its_own_way() {
+    play("claude", "told-claude", false).await;
+    play("seeing", "told-seeing", false).await;
+    let last = |script: &str| StubModel::shared().requests(script).pop().unwrap();
+    let claude = last("told-claude");
+    let results = &claude["messages"][2]["content"];
+    assert_eq!(results[0]["content"][0]["text"], "status: ok\nresult:\n'n,m\\n1,2\\n'\n");
+    assert_eq!((&results[0]["is_error"], &results[1]["is_error"]), (&json!(false), &json!(true)));
+    let drawn = &claude["messages"][8]["content"][0]["content"];
+    assert_eq!(drawn[1]["source"]["media_type"], "image/png");
+    let told = drawn[0]["text"].as_str().unwrap();
+    assert!(told.starts_with("status: ok\nimage 1 (image/png, "), "{told}");
+    let thinking = &claude["messages"][1]["content"];
+    assert_eq!(
+        thinking[0],
+        json!({"type": "thinking", "thinking": "So, é 😀.", "signature": crate::support::model::SIGNATURE})
+    );
+    assert_eq!(thinking[1], json!({"type": "redacted_thinking", "data": "RED+/=="}));
+
+    let seeing = last("told-seeing");
+    let messages = seeing["messages"].as_array().unwrap();
+    let shown = messages.last().unwrap();
+    assert_eq!(shown["role"], "user");
+    let url = shown["content"][1]["image_url"]["url"].as_str().unwrap();
+    let png = STANDARD.decode(url.strip_prefix("data:image/png;base64,").unwrap()).unwrap();
+    let width = u32::from_be_bytes(png[16..20].try_into().unwrap());
+    assert_eq!(width, 1568, "2000 pixels are more than models look at");
+    assert_eq!(
+        messages[2]["reasoning_content"], "So, é 😀.",
+        "what it thought is told to it again"
+    );
+}
+
+#[tokio::test]
+async fn a_model_without_eyes_is_told_that_there_are_pictures() {
+    play("stub", "told-blind", false).await;
+    let last = StubModel::shared().requests("told-blind").pop().unwrap();
+    let told = last["messages"].to_string();
+    assert!(told.contains("not shown, you read no images") && !told.contains("base64"), "{told}");
+}
+
+#[tokio::test]
+async fn the_question_tells_the_heads_of_tables_as_quoted_data() {
+    play("stub", "told-head", false).await;
+    let first = &StubModel::shared().requests("told-head")[0];
+    let question = first["messages"][1]["content"].as_str().unwrap();
+    let head = "- \"a.csv\" (8 bytes, text/csv), its first lines:\n  | n,m\n  | 1,2\n";
+    assert!(question.ends_with(head), "{question}");
+    let system = first["messages"][0]["content"].as_str().unwrap();
+    for fact in ["30 seconds", "600 at most", "512 MiB for memory", "256 MiB for files"] {
+        assert!(system.contains(fact), "{system}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_set_up_as_its_entry_says() {
+    let model = StubModel::start();
+    let folder = crate::support::server::open_folder();
+    let file = folder.path().join("models.toml");
+    let entry = format!(
+        "[models.mine]\nmodel = \"gpt-5-x\"\nbase_url = \"{}?api-version=1\"\napi_key_env = \"OWN_KEY\"\nmax_tokens = 7\n\
+         stream = false\necho_reasoning = false\nbody = {{ temperature = 0.5, user = \"u\" }}\nheaders = {{ x-own = \"hush-hush-123\" }}\n",
+        model.base_url
+    );
+    std::fs::write(&file, entry).unwrap();
+    let server = Server::start_with(
+        &folder.path().join("data"),
+        &[("CONFIG", file.to_str().unwrap())],
+        &[("OWN_KEY", KEY)],
+    );
+    let thinking = Said { thinking: Some("hm".to_owned()), ..said_run(&["1"]) };
+    let message = model.script("entry", &[thinking.into(), text("done")]);
+    let request = server.caller().request(reqwest::Method::POST, "/v1/interpret");
+    let request = request.json(&json!({"message": message})).header("accept", "text/event-stream");
+    let events = sse::all(send(request).await).await;
+    let run = &events.last().unwrap().data;
+    assert_eq!((&run["status"], &run["model"]), (&json!("success"), &json!("mine")), "{run}");
+    assert!(events.iter().all(|event| event.name != "model.delta"), "it is not asked for pieces");
+    let last = &model.requests("entry")[1];
+    assert_eq!((&last["model"], &last["max_completion_tokens"]), (&json!("gpt-5-x"), &json!(7)));
+    assert_eq!((&last["temperature"], &last["user"]), (&json!(0.5), &json!("u")));
+    assert!(
+        last.get("stream").is_none() && !last.to_string().contains("reasoning_content"),
+        "{last}"
+    );
+    let (_, models) = server.caller().get("/v1/models").await;
+    assert_eq!(
+        models["data"],
+        json!([{"name": "mine", "protocol": "openai", "default": true, "vision": false}])
+    );
+}
