@@ -24,14 +24,15 @@ class Sizes:
     stdout_runs: int
     many_files_samples: int
     human_eval_passes: int
+    interpret_rounds: int
 
     @classmethod
     def of(cls, samples: int) -> "Sizes":
-        return cls(samples, max(1000, 5 * samples), 200, 10, 5, 3.0, 5, max(5, samples // 4), 3)
+        return cls(samples, max(1000, 5 * samples), 200, 10, 5, 3.0, 5, max(5, samples // 4), 3, 3)
 
     @classmethod
     def quick(cls) -> "Sizes":
-        return cls(5, 100, 200, 2, 1, 0.5, 1, 5, 1)
+        return cls(5, 100, 200, 2, 1, 0.5, 1, 5, 1, 1)
 
 
 @dataclass
@@ -46,10 +47,10 @@ class Bench:
     record: Recorder
     notes: list[str] = field(default_factory=list)
 
-    def service(self, pool: bool = True) -> Service:
-        """A service of its own on a fresh folder; without a pool it primes nothing."""
+    def service(self, pool: bool = True, env: dict[str, str] | None = None) -> Service:
+        """A service of its own on a fresh folder; without a pool it primes nothing. `env` are settings besides."""
         size = self.pool if pool else 0
-        service = Service(self.program, self.fresh("service"), size, self.allow_no_pool)
+        service = Service(self.program, self.fresh("service"), size, self.allow_no_pool, env)
         if pool and service.provider().get("pool") is None:
             self.note("this program offers no pool: what is called interpreterd here makes every sandbox when asked")
         return service

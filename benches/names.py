@@ -11,14 +11,18 @@ RAW_IMPORTS = "raw ipykernel + imports"
 COLD = "cold Python"
 FORK_FLOOR = "fork + unshare, the floor"
 IN_SANDBOX = "interpreterd, in the sandbox"
+IN_MODEL = "interpreterd, in the model"
 OWN_PART = "interpreterd, own part"
 HTTP_FLOOR = "GET /healthz, the floor"
+MODEL_FLOOR = "POST to the model, the floor"
+MODEL_FLOOR_OWN = "POST to the model, without the model's part"
 
 ORDER = [
     OURS,
     AFTER_FRAME,
     NO_POOL,
     IN_SANDBOX,
+    IN_MODEL,
     OWN_PART,
     GATEWAY,
     GATEWAY_QUICK,
@@ -28,6 +32,8 @@ ORDER = [
     COLD,
     FORK_FLOOR,
     HTTP_FLOOR,
+    MODEL_FLOOR,
+    MODEL_FLOOR_OWN,
 ]
 
 

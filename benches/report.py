@@ -114,5 +114,8 @@ def scene_tables(data: Data, scene: str) -> list[str]:
             return [tables.values(data, whole), tables.spread(data, scene)]
         case "packages":
             return [tables.values(data, {"packages_first": "until ready"}), tables.spread(data, scene)]
+        case "interpret":
+            at_once = {"interpret_at_once": "whole batch", "interpret_at_once_ratio": "over"}
+            return [tables.spread(data, scene), tables.values(data, at_once)]
         case _:
             return [tables.spread(data, scene, names.OURS)]

@@ -94,6 +94,20 @@ cell imports all three. *At once* asks while the last session's end may still be
 pool.
 """,
     ),
+    "interpret": (
+        "Interpret",
+        """
+`POST /v1/interpret` with a model of our own on loopback, a Python process beside the driver: it calls the tool with
+`print(1+1)` in every turn but the last. All figures of the first table are for one turn. They are taken in a session
+that exists, in five turns with four cells, and the model answers at once. *In the sandbox* is the sum of the cells'
+`duration_ms`, *in the model* is what the model took from the last byte of the request to its answer, *own part* is the
+rest of the whole: HTTP on both sides, the lease, the loop, the database. The floor is the request of the last turn sent
+straight to the model by Python's `http.client`.
+
+In the second table fifty callers ask at once, each for a sandbox of its own, and the model takes a second a turn, for
+three turns with two cells: three seconds are the ideal.
+""",
+    ),
 }
 
 HONEST = """

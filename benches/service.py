@@ -14,7 +14,14 @@ from client import Answer, Client, encode
 class Service:
     """A service in a process of its own on a fresh data folder, and one connection to it."""
 
-    def __init__(self, program: Path, folder: Path, pool: int | None, allow_no_pool: bool = False):
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        pool: int | None,
+        allow_no_pool: bool = False,
+        env: dict[str, str] | None = None,
+    ):
         folder.mkdir()
         self.allow_no_pool = allow_no_pool
         self.has_pool = pool != 0
@@ -24,7 +31,8 @@ class Service:
         # the head of a request may come late: rivals are slow, and the connection is kept meanwhile
         command += ["--head-seconds", "3600", "--idle-seconds", "86400"]
         with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=settings(pool))
+            environ = settings(pool) | (env or {})
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environ)
         try:
             self.address = self._address()
             self.client = Client(self.address)

@@ -19,7 +19,7 @@ class Line:
 
 def lines(data: Data) -> list[Line]:
     """All rows for which there are samples."""
-    parts = (new_session, warm_exec, memory, callers, churn, stdout, files, human_eval, packages)
+    parts = (new_session, warm_exec, memory, callers, churn, stdout, files, human_eval, packages, interpret)
     return [line for part in parts for line in part(data)]
 
 
@@ -131,6 +131,22 @@ def packages(data: Data) -> list[Line]:
     beside = f"the first, which installs: {first / 1000:.1f} s; the second: {ms(second)}"
     met = middle <= 50 and second <= 50
     return [Line("Session with three packages that were asked for before, p50", ms(middle), beside, "<= 50 ms", met)]
+
+
+def interpret(data: Data) -> list[Line]:
+    found = []
+    if data.has("interpret", names.OWN_PART, names.MODEL_FLOOR):
+        own = data.at("interpret", names.OWN_PART)
+        beside = f"POST to the model alone: {ms(data.at('interpret', names.MODEL_FLOOR))}"
+        found.append(Line("A turn of interpret, our own part, p50", ms(own), beside, "<= 5 ms", own <= 5))
+    many = "50 at once"
+    if data.has("interpret_at_once_ratio", many):
+        ratio, seconds = data.most("interpret_at_once_ratio", many), data.most("interpret_at_once", many)
+        what = "50 interprets at once, model takes 1 s a turn"
+        ours = f"{ratio:.2f} x the ideal"
+        beside = f"{seconds:.2f} s of {seconds / ratio:.1f} s, the slowest batch"
+        found.append(Line(what, ours, beside, "<= 1.3 x", ratio <= 1.3))
+    return found
 
 
 def ms(value: float) -> str:

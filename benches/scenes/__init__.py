@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bench import Bench
 
-from scenes import callers, churn, files, human_eval, memory, new_session, packages, stdout, warm_exec
+from scenes import callers, churn, files, human_eval, interpret, memory, new_session, packages, stdout, warm_exec
 
 ALL: dict[str, Callable[[Bench], None]] = {
     "new_session": new_session.run,
@@ -16,4 +16,5 @@ ALL: dict[str, Callable[[Bench], None]] = {
     "files": files.run,
     "human_eval": human_eval.run,
     "packages": packages.run,
+    "interpret": interpret.run,
 }
