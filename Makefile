@@ -1,7 +1,8 @@
 # One word for each thing that a person does here. `make needs` says what must be there first.
 .POSIX:
 .SUFFIXES:
-.PHONY: run test demo lint guest needs bench fuzz soak openapi settings guest-lock api-fuzz
+.PHONY: run test test-clients test-model demo lint guest needs bench fuzz soak openapi settings \
+	guest-lock api-fuzz
 
 # A shared build folder where CI or a person sets one; the clone's own else.
 PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
@@ -16,6 +17,14 @@ test: guest
 	@rm -f $(SEEN)
 	INTERPRETERD_TEST_SEEN=$(SEEN) cargo test --locked
 	@python3 scripts/api-coverage $(SEEN)
+
+# The vendors' own clients against the stub that stands for their services.
+test-clients: guest
+	@sh scripts/test-clients
+
+# A small real model asks and answers: by hand; some half a gigabyte is fetched the first time.
+test-model: guest
+	@bash scripts/test-model $(PROGRAM)
 
 # Some thousand generated requests against the real sandbox.
 api-fuzz: guest

@@ -14,12 +14,14 @@ use wire::Dialect;
 const PROTOCOL: &str = "anthropic";
 /// The API demands a limit on what the model writes.
 const MAX_TOKENS: u32 = 8192;
+/// The version that the vendor's own clients speak; a header of the model's entry replaces it.
+/// <https://platform.claude.com/docs/en/api/versioning>
 const ACCESS: Access = Access {
     vendor_url: "https://api.anthropic.com",
     version: Some("/v1"),
     route: "/messages",
     key_header: Some("x-api-key"),
-    headers: &[("anthropic-version", "2023-06-01")],
+    headers: &[("anthropic-version", "2026-10-21")],
 };
 
 /// A model behind `POST {base URL}/v1/messages`.

@@ -12,6 +12,9 @@ use crate::llm::{LlmError, Turn, arguments, conversation};
 /// Blocks that are sent back where no others are wanted.
 const PLAIN: [&str; 2] = ["text", "tool_use"];
 
+/// Why a message ends before its end.
+const CUT: [&str; 2] = ["max_tokens", "model_context_window_exceeded"];
+
 /// What differs from model to model.
 pub(super) struct Dialect {
     pub(super) model: String,
@@ -100,7 +103,7 @@ impl Dialect {
         let count = |name: &str| body["usage"][name].as_u64().unwrap_or(0);
         Ok(Turn {
             said: Said { text, calls, raw: Some(raw) },
-            cut: body["stop_reason"] == "max_tokens",
+            cut: body["stop_reason"].as_str().is_some_and(|reason| CUT.contains(&reason)),
             usage: Usage {
                 input_tokens: count("input_tokens")
                     .saturating_add(count("cache_creation_input_tokens"))

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::reply::{Arguments, Call, End, Index, Said, pieces};
 
-pub const SIGNATURE: &str = "EqQBCgIYAhIM+/sig==";
+pub const SIGNATURE: &str = "Eq+/sig==";
 
 pub fn whole(said: &Said, turn: usize) -> Value {
     let mut message = json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "stub",
@@ -150,6 +150,11 @@ fn block_events(block: &Value, call: Option<&Call>, tell: &mut impl FnMut(Value)
 pub fn wrong_with(body: &Value) -> Option<String> {
     if !body["max_tokens"].is_u64() {
         return Some("max_tokens: field required".to_owned());
+    }
+    for gone in ["temperature", "top_p", "top_k"] {
+        if body.get(gone).is_some() {
+            return Some(format!("{gone}: Extra inputs are not permitted"));
+        }
     }
     let messages = body["messages"].as_array().filter(|messages| !messages.is_empty());
     let Some(messages) = messages else { return Some("there are no messages".to_owned()) };

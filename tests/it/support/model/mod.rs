@@ -132,11 +132,14 @@ async fn message(
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> Response {
-    if headers.get("x-api-key").is_none_or(|key| key != KEY) {
+    // documented is the one, the vendor's own client sends the other
+    let by_header = headers.get("x-api-key").is_some_and(|key| key == KEY);
+    let as_bearer = headers.get("authorization").is_some_and(|key| key == &format!("Bearer {KEY}"));
+    if !by_header && !as_bearer {
         return fault(401, "no key");
     }
-    if headers.get("anthropic-version").is_none() {
-        return fault(400, "anthropic-version: header is required");
+    if headers.get("anthropic-version").is_none_or(|version| version != "2026-10-21") {
+        return fault(400, "anthropic-version: a known version is required");
     }
     if let Some(wrong) = anthropic::wrong_with(&body) {
         return fault(400, &wrong);

@@ -1,0 +1,45 @@
+//! The vendors' own clients accept what the stub of the model services says.
+
+use serde_json::json;
+
+use crate::support::model::{KEY, Reply, Said, Shape, StubModel, said_run, text};
+
+/// The Python that has the clients; `make test-clients` sets it.
+const PYTHON: &str = "INTERPRETERD_TEST_CLIENTS";
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/official.py");
+
+#[test]
+fn official_clients_accept_the_stub() {
+    let Some(python) = std::env::var_os(PYTHON) else {
+        eprintln!("not tried: the clients are not installed, make test-clients does it");
+        return;
+    };
+    let model = StubModel::start();
+    let first = || Said {
+        thinking: Some("So, é 😀.".to_owned()),
+        text: "Let me look.".to_owned(),
+        ..said_run(&["print(1)", "print(2)"])
+    };
+    for name in ["openai-whole", "openai-streamed", "anthropic-whole", "anthropic-streamed"] {
+        let script = [first().into(), text("It is 42, as said: é 😀.")];
+        model.script(&format!("official-{name}"), &script);
+    }
+    let error = |kind: &str, code: &str| json!({"type": "error", "error": {"type": kind, "message": "x", "code": code}});
+    for (status, kind, code) in [
+        (429, "rate_limit_error", ""),
+        (400, "invalid_request_error", "context_length_exceeded"),
+        (500, "api_error", ""),
+    ] {
+        let fault = Reply::Fault(status, error(kind, code));
+        model.script(&format!("official-{status}"), &[fault]);
+    }
+    let overloaded = first().shaped(Shape { error_after: Some(2), ..Shape::default() });
+    model.script("official-overloaded", &[overloaded]);
+    #[expect(clippy::disallowed_methods, reason = "the clients are programs of their vendors")]
+    let mut command = std::process::Command::new(python);
+    let told = command.args([PROGRAM, &model.base_url, KEY]).output().unwrap();
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    assert!(told.status.success() && stdout.contains("accept the stub"), "{stdout}{stderr}");
+    print!("{stdout}");
+}
