@@ -12,6 +12,7 @@ use interpreterd::domain::run::{Run, RunKind, RunStatus, RunSummary, Usage};
 use interpreterd::domain::session::{EndReason, Session, SessionState};
 use interpreterd::store::connect::{Opened, open};
 use interpreterd::store::{Finish, StoreError, StoredFile};
+use serde_json::json;
 use time::OffsetDateTime;
 
 const ALL: Page = Page { limit: 100, after: None, descending: false };
@@ -325,6 +326,35 @@ async fn what_is_over_is_forgotten_and_what_is_open_stays() {
     assert_eq!(opened.store.run(&tenant, done.summary.id).await.unwrap(), None);
     assert_eq!(opened.store.output_file(&tenant, done.summary.id, "a").await.unwrap(), None);
     assert!(opened.store.run(&tenant, open.summary.id).await.unwrap().is_some());
+    close(opened).await;
+}
+
+#[tokio::test]
+async fn a_conversation_is_kept_for_its_tenant_short_or_long_and_forgotten_with_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = opened(folder.path()).await;
+    let (tenant, other) = tenants();
+    let long = json!(["x".repeat(200_000)]).to_string();
+    let mut ids = Vec::new();
+    for text in ["[\"short\"]", long.as_str()] {
+        let open = run(SessionId::new(), RunStatus::Running);
+        let store = &opened.store;
+        store.begin_run(&tenant, &open.summary, None).await.unwrap();
+        let id = open.summary.id;
+        assert_eq!(store.conversation(&tenant, id).await.unwrap(), None, "not before its end");
+        let ended = ended(open, "x");
+        let end = Finish { conversation: Some(text.to_owned()), ..finish(&opened, &ended, &[]) };
+        store.finish_run(&tenant, &end).await.unwrap();
+        assert_eq!(store.conversation(&tenant, id).await.unwrap().unwrap(), text);
+        assert_eq!(store.conversation(&other, id).await.unwrap(), None);
+        ids.push(id);
+    }
+    let in_use = opened.store.blobs_in_use().await.unwrap();
+    let blob = in_use.iter().find(|blob| blob.contains("conversation")).unwrap();
+    assert!(opened.store.expire(OffsetDateTime::now_utc()).await.unwrap().contains(blob));
+    for id in ids {
+        assert_eq!(opened.store.conversation(&tenant, id).await.unwrap(), None);
+    }
     close(opened).await;
 }
 

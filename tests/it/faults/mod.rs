@@ -2,6 +2,7 @@
 //! failure comes of it, and the history is whole. The stub refuses what the real services refuse.
 
 mod messages;
+mod retries;
 mod services;
 mod streams;
 

@@ -1,0 +1,99 @@
+//! When a model is asked again, and when not.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{ANSWER, answer_text, http};
+use crate::support::model::{Reply, Shape, StubModel, run, text};
+use crate::support::server::caller;
+use crate::support::{answer, must_come, send, sse};
+
+fn limited(seconds: &str) -> Reply {
+    http(429, vec![("retry-after", seconds.to_owned())], "")
+}
+
+async fn later(body: &Value) -> String {
+    let request = caller().request(Method::POST, "/v1/interpret").header("prefer", "respond-async");
+    let (status, run) = answer(request.json(body)).await;
+    assert_eq!(status, 202, "{run}");
+    run["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_service_is_asked_again_when_it_says_so_and_not_before() {
+    for wire in super::WIRES {
+        let script = format!("retry-after-{wire}");
+        let message = StubModel::shared().script(&script, &[limited("2"), text(ANSWER)]);
+        let started = Instant::now();
+        let (_, run) =
+            caller().post("/v1/interpret", json!({"message": message, "model": wire})).await;
+        assert_eq!((&run["text"], &run["turns"]), (&json!(ANSWER), &json!(1)), "{run}");
+        // our own first pause is half a second at most
+        assert!(started.elapsed() >= Duration::from_secs(2), "{:?}", started.elapsed());
+        assert_eq!(StubModel::shared().requests(&script).len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_asked_again_once_text_was_told() {
+    for wire in super::WIRES {
+        for (name, after) in [("text", 4), ("nothing", 0)] {
+            let script = format!("told-once-{wire}-{name}");
+            let cut = answer_text().shaped(Shape { cut_after: Some(after), ..Shape::default() });
+            let message = StubModel::shared().script(&script, &[cut, text(ANSWER)]);
+            let request = caller().request(Method::POST, "/v1/interpret");
+            let request = request.json(&json!({"message": message, "model": wire}));
+            let request = request.header("accept", "text/event-stream");
+            let events = sse::all(send(request).await).await;
+            let told = events.iter().any(|event| event.name == "model.delta");
+            let asked = StubModel::shared().requests(&script).len();
+            assert_eq!((told, asked), (true, if after > 0 { 1 } else { 2 }), "{wire}, {name}");
+            let status = if after > 0 { "error" } else { "success" };
+            assert_eq!(events.last().unwrap().data["status"], status);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_while_it_waits_to_ask_again() {
+    let message =
+        StubModel::shared().script("cancel-pause", &[run(&["x = 1"]), limited("30"), text("no")]);
+    let id = later(&json!({"message": message})).await;
+    let asked = async {
+        while StubModel::shared().requests("cancel-pause").len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    must_come(asked).await;
+    let started = Instant::now();
+    let path = format!("/v1/runs/{id}");
+    answer(caller().request(Method::POST, &format!("{path}/cancel"))).await;
+    let events = send(caller().request(Method::GET, &format!("{path}/events"))).await;
+    let events = must_come(sse::all(events)).await;
+    assert_eq!(events.last().unwrap().data["status"], "cancelled");
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn the_tokens_of_a_run_are_limited_and_an_answer_is_asked_for() {
+    let model = StubModel::start();
+    let server = crate::support::server::Server::start(&[
+        ("MODEL", "stub"),
+        ("MODEL_BASE_URL", &model.base_url),
+        ("MODEL_API_KEY", crate::support::model::KEY),
+        ("INTERPRET_TOKENS", "30"),
+    ]);
+    let caller = server.caller();
+    // each turn counts 15
+    let message = model.script("tokens", &[run(&["1"]), run(&["2"]), text("Enough.")]);
+    let (_, answered) = caller.post("/v1/interpret", json!({"message": message})).await;
+    assert_eq!((&answered["text"], &answered["turns"]), (&json!("Enough."), &json!(3)));
+    assert_eq!(model.requests("tokens")[2]["tool_choice"], "none");
+    let codes: Vec<Reply> = (0..9).map(|number| run(&[&number.to_string()])).collect();
+    let message = model.script("tokens-for-ever", &codes);
+    let (_, failed) = caller.post("/v1/interpret", json!({"message": message})).await;
+    assert_eq!((&failed["failure"]["kind"], &failed["turns"]), (&json!("budget"), &json!(3)));
+    assert_eq!(failed["code_exec_results"].as_array().unwrap().len(), 2);
+}
