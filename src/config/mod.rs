@@ -4,7 +4,7 @@ mod local;
 mod model;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -221,9 +221,16 @@ pub enum ConfigError {
     /// The TOML file cannot be read.
     #[error("cannot read the settings file {}", .0.display())]
     Read(PathBuf, #[source] std::io::Error),
-    /// The TOML file is not TOML.
-    #[error("the settings file {} is not valid TOML", .0.display())]
-    Toml(PathBuf, #[source] Box<toml::de::Error>),
+    /// The TOML file is not TOML. The line itself is not told: a key may stand in it.
+    #[error("the settings file {} is not valid TOML at byte {place}: {what}", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        place: usize,
+        /// What the parser says.
+        what: String,
+    },
     /// The TOML file has a key that no setting has.
     #[error("the settings file {} has the unknown key {key}", path.display())]
     UnknownKey {
@@ -241,12 +248,12 @@ pub enum ConfigError {
         key: String,
     },
     /// A model of the TOML file is not described as one.
-    #[error("the table [models] of the settings file {} cannot be used", path.display())]
+    #[error("the table [models] of the settings file {} cannot be used: {what}", path.display())]
     Models {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
-        source: Box<toml::de::Error>,
+        /// What the parser says.
+        what: String,
     },
     /// A model cannot be set up as it is described.
     #[error("the model {name} cannot be used")]
@@ -296,11 +303,12 @@ pub fn read() -> Result<CommandLine, ConfigError> {
 fn with_file(command: Command, path: &PathBuf) -> Result<(Command, ModelTables), ConfigError> {
     let text =
         std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.clone(), error))?;
-    let mut table: toml::Table =
-        text.parse().map_err(|error| ConfigError::Toml(path.clone(), Box::new(error)))?;
+    let mut table: toml::Table = text.parse().map_err(|error| not_toml(path, &error))?;
     let models = table.remove("models").map_or(Ok(ModelTables::default()), toml::Value::try_into);
-    let models = models
-        .map_err(|source| ConfigError::Models { path: path.clone(), source: Box::new(source) })?;
+    let models = models.map_err(|error: toml::de::Error| ConfigError::Models {
+        path: path.clone(),
+        what: error.message().to_owned(),
+    })?;
     let mut defaults = Vec::new();
     for (key, value) in &table {
         if key == "config" || !settings_args().iter().any(|arg| arg.get_id() == key.as_str()) {
@@ -319,6 +327,11 @@ fn with_file(command: Command, path: &PathBuf) -> Result<(Command, ModelTables),
         })
     };
     Ok((command.mut_subcommand("serve", set).mut_subcommand("check", set), models))
+}
+
+fn not_toml(path: &Path, error: &toml::de::Error) -> ConfigError {
+    let place = error.span().map_or(0, |span| span.start);
+    ConfigError::Toml { path: path.to_owned(), place, what: error.message().to_owned() }
 }
 
 fn words(value: &toml::Value) -> Option<Vec<String>> {

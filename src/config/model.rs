@@ -151,9 +151,19 @@ pub enum ModelError {
     /// Two places are named for one key.
     #[error("the key is to come from a variable and from a file: name one")]
     TwoKeys,
-    /// The headers or fields are no JSON object.
-    #[error("{0} must be a JSON object")]
-    NoObject(&'static str, #[source] serde_json::Error),
+    /// The headers or fields are no JSON object. What they are is not told: keys may stand in them.
+    #[error("{what} must be a JSON object; it goes wrong at line {line}, column {column}")]
+    NoObject {
+        /// Which setting.
+        what: &'static str,
+        /// Where.
+        line: usize,
+        /// Where in the line.
+        column: usize,
+    },
+    /// The file of the key is empty.
+    #[error("there is no key in {}", .0.display())]
+    EmptyKey(PathBuf),
     /// There is nothing to play.
     #[error("the protocol replay needs a replay file")]
     NoRecording,
@@ -192,6 +202,11 @@ pub(super) struct ModelTable {
 impl ModelSettings {
     /// Puts all models into `entries`, with their keys, the default one first.
     pub(super) fn resolve(&mut self, tables: ModelTables) -> Result<(), ConfigError> {
+        // an empty variable is one that is not set
+        self.model = self.model.take().filter(|name| !name.is_empty());
+        self.model_base_url = self.model_base_url.take().filter(|url| !url.is_empty());
+        let is_named = |path: &PathBuf| !path.as_os_str().is_empty();
+        self.model_api_key_file = self.model_api_key_file.take().filter(is_named);
         let named = |name: &str| {
             let name = name.to_owned();
             move |source| ConfigError::Model { name, source }
@@ -296,7 +311,10 @@ impl ModelEntry {
 fn key_in(path: &Path) -> Result<SecretString, ModelError> {
     let read = std::fs::read_to_string(path);
     let text = read.map_err(|error| ModelError::KeyFile(path.to_owned(), error))?;
-    Ok(SecretString::from(text.trim()))
+    match text.trim() {
+        "" => Err(ModelError::EmptyKey(path.to_owned())),
+        key => Ok(SecretString::from(key)),
+    }
 }
 
 fn object<T: serde::de::DeserializeOwned + Default>(
@@ -304,7 +322,11 @@ fn object<T: serde::de::DeserializeOwned + Default>(
     text: Option<&str>,
 ) -> Result<T, ModelError> {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return Ok(T::default()) };
-    serde_json::from_str(text).map_err(|error| ModelError::NoObject(what, error))
+    serde_json::from_str(text).map_err(|error| ModelError::NoObject {
+        what,
+        line: error.line(),
+        column: error.column(),
+    })
 }
 
 const fn yes() -> bool {

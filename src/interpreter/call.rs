@@ -6,12 +6,14 @@ use serde_json::{Map, Value, json};
 
 use super::Task;
 use crate::domain::session::Session;
-use crate::llm::conversation::{Tool, ToolCall};
+use crate::llm::conversation::{self, Tool, ToolCall};
 
 /// The tool's name.
 pub(super) const NAME: &str = "run_python";
 /// Other names that models give the one argument.
 const CODE_NAMES: [&str; 5] = ["code", "python", "source", "script", "input"];
+
+const CUT_OFF: &str = "the arguments were cut off: write shorter code, in several calls";
 
 /// What a call asks for.
 #[derive(Debug, PartialEq)]
@@ -52,13 +54,14 @@ pub(super) fn tool(task: &Task, session: &Session) -> Tool {
 /// Reads a call, repaired where it is clear what was meant, or gives what to tell the model.
 pub(super) fn read(call: &ToolCall, cut: bool) -> Result<Request, String> {
     if call.name != NAME {
-        return Err(format!("there is no tool {:?}; the only tool is {NAME}", call.name));
+        let name = conversation::tool_name(&call.name);
+        return Err(format!("there is no tool {name:?}; the only tool is {NAME}"));
     }
     match &call.arguments {
-        Ok(arguments) => code_in(arguments),
-        Err(_) if cut => {
-            Err("the arguments were cut off: write shorter code, in several calls".to_owned())
+        Ok(arguments) => {
+            code_in(arguments).map_err(|why| if cut { CUT_OFF.to_owned() } else { why })
         }
+        Err(_) if cut => Err(CUT_OFF.to_owned()),
         // bare code in place of JSON
         Err(bad) if !bad.raw.trim_start().starts_with(['{', '[']) => {
             Ok(Request { code: without_fence(&bad.raw).to_owned(), timeout: None })

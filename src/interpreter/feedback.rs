@@ -52,7 +52,7 @@ pub(super) fn told(execution: &Execution, notes: &[String], there: Option<&[File
     let mut text = format!("status: {status}\n");
     let mut part = |name: &str, content: &str, most: usize| {
         if !content.is_empty() {
-            text.push_str(&format!("{name}:\n{}\n", shortened(&plain(content), most)));
+            text.push_str(&format!("{name}:\n{}\n", shown(content, most)));
         }
     };
     part("result", execution.value().unwrap_or_default(), MAX_VALUE);
@@ -110,6 +110,26 @@ fn traceback(error: &str) -> String {
     )
 }
 
+/// A text as it is shown. Of a very long one, only the ends are looked at.
+fn shown(text: &str, most: usize) -> String {
+    // a character has four bytes at most, and escapes take some more
+    let looked_at = most * 16;
+    if text.len() <= 2 * looked_at {
+        return shortened(&plain(text), most);
+    }
+    let (from, to) =
+        (text.floor_char_boundary(looked_at), text.ceil_char_boundary(text.len() - looked_at));
+    let (head, tail) = (plain(&text[..from]), plain(&text[to..]));
+    let head: String = head.chars().take(most / 2).collect();
+    let tail = tail.trim_end_matches('\n');
+    let count = tail.chars().count();
+    let tail: String = tail.chars().skip(count.saturating_sub(most / 2)).collect();
+    format!(
+        "{head}\n[... about {} characters cut ...]\n{tail}",
+        text.len() - head.len() - tail.len()
+    )
+}
+
 /// Without terminal escapes, and with each line as a carriage return left it.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -153,6 +173,8 @@ mod tests {
         assert_eq!(plain("x\n\r0\r1\r2"), "x\n2");
         assert_eq!(plain("a\r\nb"), "a\nb");
         assert_eq!(shortened("abcdefghij", 4), "ab\n[... 6 characters cut ...]\nij");
+        let long = format!("ab{}yz\n", "\u{e9}".repeat(1000));
+        assert_eq!(shown(&long, 4), "ab\n[... about 2001 characters cut ...]\nyz");
     }
 
     #[test]

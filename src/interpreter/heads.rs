@@ -1,7 +1,6 @@
-//! The first lines of attached tables, so that the model need not ask for them.
+//! The first lines of attached tables.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures::StreamExt;
 
@@ -14,7 +13,6 @@ const MAX_TABLES: usize = 10;
 const MAX_BYTES: u64 = 4096;
 const MAX_LINES: usize = 5;
 const MAX_LINE: usize = 300;
-const READ_LIMIT: Duration = Duration::from_secs(5);
 /// Tables that are text, by the endings of their names.
 const TABLES: [&str; 6] = ["csv", "tsv", "tab", "json", "jsonl", "ndjson"];
 
@@ -30,8 +28,7 @@ pub(super) async fn read(
     let mut heads = Heads::new();
     for path in attached.iter().filter(|path| is_table(path)).take(MAX_TABLES) {
         let Some(entry) = files.iter().find(|file| file.path == path.as_str()) else { continue };
-        let reading = tokio::time::timeout(READ_LIMIT, first_bytes(sandbox, path, entry));
-        if let Ok(Some(bytes)) = reading.await {
+        if let Some(bytes) = first_bytes(sandbox, path, entry).await {
             heads.insert(entry.path.clone(), lines(&bytes, entry.size_bytes));
         }
     }

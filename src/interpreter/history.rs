@@ -4,6 +4,8 @@ use crate::llm::conversation::{Conversation, Message, Said, ToolResult};
 
 /// Pictures of the newest results that stay in the conversation.
 const MAX_IMAGES: usize = 8;
+/// Base64 of them together.
+const MAX_IMAGES_BYTES: usize = 15_000_000;
 /// Characters of an old output that stay when the model can hold no more.
 const STUB: usize = 200;
 /// Characters of the newest outputs that stay then.
@@ -12,12 +14,24 @@ const SHORTENED: usize = 4000;
 /// The conversation of a task.
 pub(super) struct History {
     conversation: Conversation,
+    note: Option<Note>,
     shortened: bool,
+}
+
+/// What of ours stands at the end of a conversation for one turn.
+struct Note {
+    text: String,
+    /// It is a message of its own.
+    own: bool,
 }
 
 impl History {
     pub(super) fn new(conversation: Conversation) -> Self {
-        Self { conversation, shortened: false }
+        Self { conversation, note: None, shortened: false }
+    }
+
+    pub(super) fn conversation(&self) -> &Conversation {
+        &self.conversation
     }
 
     pub(super) fn into_messages(self) -> Vec<Message> {
@@ -32,46 +46,65 @@ impl History {
     pub(super) fn add_calls(&mut self, said: Said, results: Vec<ToolResult>) {
         self.conversation.messages.push(Message::Assistant(said));
         self.conversation.messages.push(Message::Results(results));
-        drop_images(&mut self.conversation.messages, MAX_IMAGES);
+        drop_images(&mut self.conversation.messages, MAX_IMAGES, MAX_IMAGES_BYTES);
     }
 
-    /// The conversation with a note of ours at its end, which is no part of the history.
-    pub(super) fn with(&self, note: Option<String>, must_answer: bool) -> Conversation {
-        let mut conversation = Conversation { must_answer, ..self.conversation.clone() };
-        let Some(note) = note else { return conversation };
-        match conversation.messages.last_mut() {
-            Some(Message::Results(results)) if !results.is_empty() => {
-                let last = results.last_mut().expect("there is one");
-                last.text.push_str(&format!("\n{note}\n"));
-            }
-            Some(Message::User(text)) => text.push_str(&format!("\n\n{note}")),
-            _ => conversation.messages.push(Message::User(note)),
+    /// Tells the model something for one turn; it is no part of the history.
+    pub(super) fn note(&mut self, note: Option<&str>, must_answer: bool) {
+        self.conversation.must_answer = must_answer;
+        let Some(note) = note else { return };
+        let note = format!("\n\n{note}\n");
+        let last = last_text(&mut self.conversation.messages);
+        let own = last.is_none();
+        match last {
+            Some(text) => text.push_str(&note),
+            None => self.conversation.messages.push(Message::User(note.clone())),
         }
-        conversation
+        self.note = Some(Note { text: note, own });
     }
 
-    /// The same with stubs for what code put out, once; the history stays so. None the second time.
-    pub(super) fn shortened(&mut self, conversation: &Conversation) -> Option<Conversation> {
+    /// Takes the note back.
+    pub(super) fn forget_note(&mut self) {
+        let Some(Note { text: note, own }) = self.note.take() else { return };
+        if let Some(text) = last_text(&mut self.conversation.messages)
+            && let Some(without) = text.strip_suffix(&note)
+        {
+            text.truncate(without.len());
+        }
+        if own {
+            self.conversation.messages.pop();
+        }
+    }
+
+    /// Puts stubs in place of what code put out, once. False the second time.
+    pub(super) fn shorten(&mut self) -> bool {
         if std::mem::replace(&mut self.shortened, true) {
-            return None;
+            return false;
         }
         shorten(&mut self.conversation.messages);
-        let mut shorter = conversation.clone();
-        shorten(&mut shorter.messages);
-        Some(shorter)
+        true
+    }
+}
+
+/// The text that a note can be put behind.
+fn last_text(messages: &mut [Message]) -> Option<&mut String> {
+    match messages.last_mut()? {
+        Message::Results(results) => Some(&mut results.last_mut()?.text),
+        Message::User(text) => Some(text),
+        Message::Assistant(_) => None,
     }
 }
 
 /// Old outputs become stubs, the newest ones short; no picture stays.
 fn shorten(messages: &mut [Message]) {
-    drop_images(messages, 0);
+    drop_images(messages, 0, 0);
     let mut most = SHORTENED;
     for message in messages.iter_mut().rev() {
         let Message::Results(results) = message else { continue };
         for result in results {
             let count = result.text.chars().count();
             if count > most {
-                result.text = format!("{}\n", ends(&result.text, count, most));
+                result.text = ends(&result.text, count, most);
             }
         }
         most = STUB;
@@ -86,17 +119,19 @@ fn ends(text: &str, count: usize, most: usize) -> String {
 }
 
 /// Only the newest pictures stay.
-fn drop_images(messages: &mut [Message], most: usize) {
-    let mut left = most;
+fn drop_images(messages: &mut [Message], most: usize, most_bytes: usize) {
+    let (mut left, mut bytes_left) = (most, most_bytes);
     for message in messages.iter_mut().rev() {
         let Message::Results(results) = message else { continue };
         for result in results.iter_mut().rev() {
             let count = result.images.len();
-            if count > left {
+            let bytes = result.images.iter().map(|image| image.base64.len()).sum();
+            if count > left || bytes > bytes_left {
                 result.images.clear();
                 result.text.push_str(&format!("[images dropped to save room: {count}]\n"));
             }
             left = left.saturating_sub(count);
+            bytes_left = bytes_left.saturating_sub(bytes);
         }
     }
 }
@@ -139,14 +174,19 @@ mod tests {
     #[test]
     fn a_note_joins_the_last_message_and_is_no_part_of_the_history() {
         let mut history = history(vec![Message::User("q".to_owned())]);
-        let noted = history.with(Some("note".to_owned()), true);
-        assert_eq!(
-            (texts(&noted.messages), noted.must_answer),
-            (vec!["q\n\nnote".to_owned()], true)
-        );
+        history.note(Some("note"), true);
+        assert_eq!(texts(&history.conversation().messages), ["q\n\nnote\n"]);
+        assert!(history.conversation().must_answer);
+        history.forget_note();
         history.add_calls(said(), vec![result("r\n", 0)]);
-        let noted = history.with(Some("note".to_owned()), false);
-        assert_eq!(texts(&noted.messages), ["q", "r\n\nnote\n"]);
+        history.note(Some("note"), false);
+        assert_eq!(texts(&history.conversation().messages), ["q", "r\n\n\nnote\n"]);
+        history.forget_note();
+        history.add_answer(said());
+        history.note(Some("note"), false);
+        assert_eq!(texts(&history.conversation().messages), ["q", "r\n", "\n\nnote\n"]);
+        history.forget_note();
+        history.forget_note();
         assert_eq!(texts(&history.into_messages()), ["q", "r\n"]);
     }
 
@@ -166,12 +206,14 @@ mod tests {
         let mut history = history(vec![Message::User(long.clone())]);
         history.add_calls(said(), vec![result(&long, 1)]);
         history.add_calls(said(), vec![result(&long, 0)]);
-        let asked = history.with(None, false);
-        let shorter = history.shortened(&asked).expect("the first time");
-        let lengths: Vec<usize> = texts(&shorter.messages).iter().map(String::len).collect();
+        history.note(Some("note"), false);
+        assert!(history.shorten());
+        assert!(texts(&history.conversation().messages)[2].ends_with("note\n"));
+        history.forget_note();
+        assert!(!history.shorten());
+        let shorter = history.into_messages();
+        let lengths: Vec<usize> = texts(&shorter).iter().map(String::len).collect();
         assert_eq!(lengths[0], 10_000, "what people say stays");
         assert!(lengths[1] < 300 && lengths[2] < 4100, "{lengths:?}");
-        assert_eq!(history.conversation.messages, shorter.messages);
-        assert!(history.shortened(&asked).is_none());
     }
 }

@@ -5,9 +5,12 @@ use percent_encoding::percent_decode_str;
 use crate::domain::file::FilePath;
 
 /// Links that are looked at.
-const MAX_LINKS: usize = 100;
-/// How a link to a file of the sandbox begins: Markdown, also in angle brackets, and HTML.
-const STARTS: [&str; 4] = ["](sandbox:", "](<sandbox:", "href=\"sandbox:", "src=\"sandbox:"];
+const MAX_LINKS: usize = 200;
+/// Longer targets are no names of files.
+const MAX_TARGET_BYTES: usize = 4096;
+const SCHEME: &str = "sandbox:";
+/// What stands before the scheme of a link: Markdown, also in angle brackets, and HTML.
+const STARTS: [&str; 4] = ["](", "](<", "href=\"", "src=\""];
 /// Folders that models call the files folder, whatever they are told.
 const FOLDERS: [&str; 2] = ["/files", "/mnt/data"];
 
@@ -24,12 +27,14 @@ pub struct Linked {
 #[must_use]
 pub fn linked(text: &str, files_dir: &str) -> Linked {
     let mut linked = Linked::default();
-    let mut rest = text;
-    for _ in 0..MAX_LINKS {
-        let found = STARTS.iter().filter_map(|start| Some((rest.find(start)?, *start))).min();
-        let Some((place, start)) = found else { break };
-        rest = &rest[place + start.len()..];
-        let Some(target) = target(rest, start) else { continue };
+    for (place, scheme) in text.match_indices(SCHEME).take(MAX_LINKS) {
+        let Some(start) = STARTS.iter().find(|start| text[..place].ends_with(*start)) else {
+            continue;
+        };
+        let target = target(&text[place + scheme.len()..], start);
+        let Some(target) = target.filter(|target| target.len() <= MAX_TARGET_BYTES) else {
+            continue;
+        };
         match path_of(target, files_dir) {
             Some(path) if !linked.paths.contains(&path) => linked.paths.push(path),
             Some(_) => {}

@@ -29,6 +29,9 @@ use crate::sandbox::{Sandbox, SandboxError};
 use history::History;
 use work::Work;
 
+/// How long the files are looked at before the model is asked without.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
 /// A question and what it may take to answer it.
 pub struct Task {
     /// The run that it belongs to.
@@ -47,6 +50,8 @@ pub struct Task {
     pub env: BTreeMap<String, String>,
     /// Turns of the model.
     pub max_turns: u32,
+    /// The longest code of a cell, in bytes.
+    pub max_code_bytes: u64,
     /// Tokens that the model may use; then it must answer.
     pub max_tokens: u64,
     /// Time for a cell.
@@ -116,8 +121,12 @@ pub struct Place<'a> {
 
 /// Works on the task until there is an answer or a limit is reached.
 pub async fn interpret(task: &Task, place: &Place<'_>, model: &dyn LanguageModel) -> Outcome {
-    let files = place.sandbox.list_files().await.unwrap_or_default();
-    let heads = heads::read(place.sandbox, &files, &task.attached).await;
+    let look = async {
+        let files = place.sandbox.list_files().await.unwrap_or_default();
+        let heads = heads::read(place.sandbox, &files, &task.attached).await;
+        (files, heads)
+    };
+    let (files, heads) = tokio::time::timeout(LOOK_LIMIT, look).await.unwrap_or_default();
     let earlier = task.earlier.as_ref();
     let mut messages = earlier.map(|earlier| earlier.messages.clone()).unwrap_or_default();
     messages.push(Message::User(prompt::question(task, &files, &heads)));

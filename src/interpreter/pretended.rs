@@ -1,11 +1,11 @@
-//! Text that pretends to be a call: what weak models write in place of one. Pure.
+//! Text that pretends to be a call. Pure.
 
 use serde_json::{Map, Value};
 
 use super::call;
-use crate::llm::conversation::{Said, ToolCall};
+use crate::llm::conversation::{MAX_CALLS, Said, ToolCall};
 
-/// What models of several families put around a call.
+/// What models of several families put around a call that they write as text.
 const MARKS: [(&str, &str); 6] = [
     ("<tool_call>", "</tool_call>"),
     ("<function_call>", "</function_call>"),
@@ -40,7 +40,8 @@ fn calls(text: &str) -> Option<Vec<ToolCall>> {
         one => vec![one],
     };
     let calls: Vec<ToolCall> = listed.iter().map_while(call).collect();
-    (!calls.is_empty() && calls.len() == listed.len()).then_some(calls)
+    let whole = !calls.is_empty() && calls.len() == listed.len() && calls.len() <= MAX_CALLS;
+    whole.then_some(calls)
 }
 
 fn unmarked(text: &str) -> &str {

@@ -20,8 +20,10 @@ const MAX_FAILURES: u32 = 5;
 const MAX_EQUAL_CALLS: u32 = 3;
 /// Calls of one message that are run.
 const MAX_CALLS: usize = 16;
-/// Bytes of rich results that the run keeps of all its executions.
-const MAX_OUTPUTS_BYTES: usize = 64 << 20;
+/// Bytes of texts and rich results that the run keeps of all its executions.
+const MAX_KEPT_BYTES: usize = 64 << 20;
+/// Bytes of a text that are kept beyond that.
+const SHORT_BYTES: usize = 1024;
 /// Turns in a row without text and calls.
 const MAX_EMPTY_TURNS: u32 = 3;
 /// What the answer gets of the whole time: a tenth, and no more than this.
@@ -41,7 +43,7 @@ pub(super) struct Work<'a> {
     empty: u32,
     last_call: Option<String>,
     equal_calls: u32,
-    outputs_bytes: usize,
+    kept_bytes: usize,
     /// When no more code is run.
     code_until: Instant,
 }
@@ -76,7 +78,7 @@ impl<'a> Work<'a> {
             empty: 0,
             last_call: None,
             equal_calls: 0,
-            outputs_bytes: 0,
+            kept_bytes: 0,
             code_until: task.deadline - (whole / 10).min(ANSWER_TIME),
         }
     }
@@ -104,7 +106,7 @@ impl<'a> Work<'a> {
         let Turn { said, cut, usage } = self.ask(limit).await?;
         self.turns += 1;
         self.usage.add(usage);
-        let said = if limit.is_none() { pretended::read(said) } else { said };
+        let said = pretended::read(said);
         if said.calls.is_empty() && said.text.trim().is_empty() {
             self.empty += 1;
             let message = || "the model answered nothing".to_owned();
@@ -181,29 +183,26 @@ impl<'a> Work<'a> {
     }
 
     async fn ask(&mut self, limit: Option<Limit>) -> Result<Turn, End> {
-        let note = match limit {
-            Some(limit) => Some(limit.note()),
-            None if self.empty > 0 => Some(NUDGE.to_owned()),
-            None => None,
-        };
-        let conversation = self.history.with(note, limit.is_some());
-        let deadline = self.task.deadline;
+        let note = limit.map(Limit::note).or((self.empty > 0).then(|| NUDGE.to_owned()));
+        self.history.note(note.as_deref(), limit.is_some());
+        let (model, sink, deadline) = (self.model, &self.place.sink, self.task.deadline);
+        let history = &mut self.history;
         let asked = async {
-            match self.model.turn(&conversation, &self.place.sink).await {
-                Err(LlmError::ContextTooLong) => {}
-                turn => return turn,
+            match model.turn(history.conversation(), sink).await {
+                // once: what is shortened already gets no shorter
+                Err(LlmError::ContextTooLong) if history.shorten() => {
+                    model.turn(history.conversation(), sink).await
+                }
+                turn => turn,
             }
-            // once: what is shortened already gets no shorter
-            let Some(shorter) = self.history.shortened(&conversation) else {
-                return Err(LlmError::ContextTooLong);
-            };
-            self.model.turn(&shorter, &self.place.sink).await
         };
-        tokio::select! {
+        let turn = tokio::select! {
             () = self.place.cancel.cancelled() => Err(End::Cancelled),
             () = tokio::time::sleep_until(deadline) => Err(End::TimedOut),
             turn = asked => turn.map_err(End::Model),
-        }
+        };
+        self.history.forget_note();
+        turn
     }
 
     /// Every call gets exactly one result, in order, whatever becomes of it.
@@ -216,11 +215,9 @@ impl<'a> Work<'a> {
                 continue;
             }
             self.count_equal(call);
-            let result = if number >= MAX_CALLS {
-                let why = format!("a message may hold {MAX_CALLS} calls");
-                Ok(feedback::refused(call, &why))
-            } else {
-                self.answer_call(call, cut).await
+            let result = match self.limit_within(number) {
+                Some(why) => Ok(feedback::refused(call, &why)),
+                None => self.answer_call(call, cut).await,
             };
             results.push(result.unwrap_or_else(|end| {
                 ended = Some(end);
@@ -234,6 +231,16 @@ impl<'a> Work<'a> {
         ended.map_or(Ok(()), Err)
     }
 
+    /// Why a call of a message is not run any more.
+    fn limit_within(&self, number: usize) -> Option<String> {
+        if number >= MAX_CALLS {
+            return Some(format!("a message may hold {MAX_CALLS} calls"));
+        }
+        let failures = (self.failures >= MAX_FAILURES).then_some(Limit::Failures);
+        let equal = (self.equal_calls > MAX_EQUAL_CALLS).then_some(Limit::EqualCalls);
+        failures.or(equal).map(|limit| limit.told().to_owned())
+    }
+
     async fn answer_call(&mut self, call: &ToolCall, cut: bool) -> Result<ToolResult, End> {
         let request = match call::read(call, cut) {
             Ok(request) => request,
@@ -242,6 +249,11 @@ impl<'a> Work<'a> {
                 return Ok(feedback::complaint(call, complaint));
             }
         };
+        if request.code.len() as u64 > self.task.max_code_bytes {
+            self.failures += 1;
+            let why = format!("the code is longer than {} bytes", self.task.max_code_bytes);
+            return Ok(feedback::refused(call, &why));
+        }
         let left = self.code_until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(feedback::refused(call, "the time for code is used up"));
@@ -311,9 +323,14 @@ impl<'a> Work<'a> {
     /// The human gets everything in full, within a bound that no human reads past.
     fn keep(&mut self, call_id: &str, execution: &Execution) {
         let mut kept = execution.clone();
-        self.outputs_bytes += outputs_bytes(&kept);
-        if self.outputs_bytes > MAX_OUTPUTS_BYTES {
+        // the text stands in the result once more
+        let texts = kept.stdout.len() + kept.stderr.len() + 2 * kept.text.len();
+        self.kept_bytes += texts + outputs_bytes(&kept);
+        if self.kept_bytes > MAX_KEPT_BYTES {
             kept.outputs.clear();
+            for text in [&mut kept.stdout, &mut kept.stderr, &mut kept.text] {
+                shorten(text);
+            }
             kept.truncated = true;
         }
         self.results.push(CodeExecResult {
@@ -338,6 +355,14 @@ impl Limit {
 
     fn note(self) -> String {
         format!("No more code can be run: {}. Answer now with what you have found.", self.told())
+    }
+}
+
+/// The beginning of a text that is too much.
+fn shorten(text: &mut String) {
+    if text.len() > SHORT_BYTES {
+        text.truncate(text.floor_char_boundary(SHORT_BYTES));
+        text.push_str("\n[... cut: this run has put out too much ...]\n");
     }
 }
 

@@ -3,6 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// Calls of one message that are read; one with more is no message.
+pub const MAX_CALLS: usize = 256;
+/// Characters of a tool's name that services take.
+const MAX_NAME: usize = 64;
+
 /// All that the model is told.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversation {
@@ -120,6 +125,14 @@ pub(super) fn ids(said: &Said, number: usize, verbatim: bool) -> Vec<String> {
         if verbatim { call.id.clone() } else { format!("call_{number}_{place}") }
     };
     said.calls.iter().enumerate().map(own).collect()
+}
+
+/// A tool's name as every service takes it back, whatever the model wrote.
+#[must_use]
+pub fn tool_name(name: &str) -> String {
+    let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '_' || *c == '-';
+    let plain: String = name.chars().filter(plain).take(MAX_NAME).collect();
+    if plain.is_empty() { "unknown".to_owned() } else { plain }
 }
 
 /// The id that a call came with, or a new one where it has none or shares it.

@@ -1,4 +1,4 @@
-//! A model behind HTTP: asked, asked again where that is safe, read whole or as a stream.
+//! A model behind HTTP: asked, again where that is safe.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +10,7 @@ use reqwest::{Response, Url};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use sse_stream::{Sse, SseByteStream};
+use tokio::time::Instant;
 
 use super::conversation::Conversation;
 use super::{LanguageModel, LlmError, Turn};
@@ -20,6 +21,11 @@ const ATTEMPTS: u32 = 3;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Pauses double from here.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// How long is waited for more once a message has ended.
+const AFTER_THE_END: Duration = Duration::from_secs(2);
+/// Text that comes within this time is told together.
+const TOGETHER: Duration = Duration::from_millis(30);
+const TOGETHER_BYTES: usize = 512;
 /// The longest answer that is read.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// The longest that a stream may go on, however alive it is; the run's own limit is shorter.
@@ -45,8 +51,10 @@ pub(super) trait Wire: Send + Sync {
 pub(super) struct Piece {
     /// Text for the caller.
     pub(super) text: String,
-    /// True when nothing can be missing any more.
+    /// True when nothing of the message can be missing any more.
     pub(super) ends: bool,
+    /// True when nothing at all comes any more.
+    pub(super) closes: bool,
 }
 
 /// How a protocol is reached.
@@ -84,19 +92,21 @@ impl<W: Wire> Remote<W> {
         })
     }
 
-    async fn ask(&self, body: &Value, stream: bool, told: &mut Told<'_>) -> Result<Turn, LlmError> {
-        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).json(body);
-        let response = self.in_time(request.send()).await?.map_err(failed)?;
+    async fn ask(&self, asked: &Asked, told: &mut Told<'_>) -> Result<Turn, LlmError> {
+        let deadline = Instant::now() + self.entry.timeout;
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone());
+        let request = request.header(CONTENT_TYPE, "application/json").body(asked.body.clone());
+        let response = until(deadline, request.send()).await?.map_err(failed)?;
         let status = response.status();
         let after = retry_after(&response);
         if !status.is_success() {
-            let body = self.in_time(whole(response)).await??;
+            let body = until(deadline, whole(response)).await??;
             return Err(refusal(status.as_u16(), after, &body));
         }
-        if stream && is_stream(&response) {
+        if asked.stream && is_stream(&response) {
             return self.follow(response, told).await;
         }
-        let body = self.in_time(whole(response)).await??;
+        let body = until(deadline, whole(response)).await??;
         let body = serde_json::from_slice(&body);
         let body = body.map_err(|_| LlmError::BadResponse("the body is not JSON"))?;
         check(&body)?;
@@ -108,18 +118,36 @@ impl<W: Wire> Remote<W> {
         let mut events = std::pin::pin!(SseByteStream::new(bounded(response)));
         let mut body = Value::Null;
         let mut ended = false;
-        while let Some(event) = self.in_time(events.next()).await? {
-            let Sse { data: Some(data), .. } = event.map_err(broken)? else { continue };
+        loop {
+            // after the end of the message, its count of tokens may come, or nothing
+            let most = if ended { AFTER_THE_END } else { self.entry.timeout };
+            let event = match until(Instant::now() + most, events.next()).await {
+                Ok(Some(Ok(event))) => event,
+                Ok(None | Some(Err(_))) | Err(_) if ended => break,
+                Ok(None) => return Err(LlmError::BrokenOff),
+                Ok(Some(Err(error))) => return Err(broken(error)),
+                Err(error) => return Err(error),
+            };
+            let Sse { data: Some(data), .. } = event else { continue };
             let piece = self.wire.put(&mut body, &data)?;
-            told.say(piece.text);
+            told.say(&piece.text);
             ended |= piece.ends;
+            if piece.closes {
+                break;
+            }
         }
-        if ended { self.wire.turn(&body) } else { Err(LlmError::BrokenOff) }
+        self.wire.turn(&body)
     }
+}
 
-    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, LlmError> {
-        tokio::time::timeout(self.entry.timeout, work).await.map_err(|_| LlmError::Timeout)
-    }
+/// A request as it is sent, again and again.
+struct Asked {
+    body: Bytes,
+    stream: bool,
+}
+
+async fn until<T>(deadline: Instant, work: impl Future<Output = T>) -> Result<T, LlmError> {
+    tokio::time::timeout_at(deadline, work).await.map_err(|_| LlmError::Timeout)
 }
 
 #[async_trait]
@@ -142,10 +170,15 @@ impl<W: Wire> LanguageModel for Remote<W> {
         for (name, value) in &self.entry.body {
             body[name] = value.clone();
         }
-        let mut told = Told { sink, any: false };
+        let asked = Asked { stream: body["stream"] == true, body: body.to_string().into() };
+        let mut told = Told::to(sink);
         let mut pause = FIRST_PAUSE;
-        for attempt in 1.. {
-            let error = match self.ask(&body, stream, &mut told).await {
+        for attempt in 1..=ATTEMPTS {
+            let result = self.ask(&asked, &mut told).await;
+            told.say_all();
+            let error = match result {
+                // nobody asks again in another way what was half told
+                Err(LlmError::ContextTooLong) if told.any => return Err(LlmError::BrokenOff),
                 Err(error) if error.is_passing() && !told.any && attempt < ATTEMPTS => error,
                 result => return result,
             };
@@ -159,7 +192,7 @@ impl<W: Wire> LanguageModel for Remote<W> {
             tokio::time::sleep(error.retry_after().unwrap_or(own).min(LONGEST_PAUSE)).await;
             pause *= 2;
         }
-        unreachable!("the last attempt returns")
+        Err(LlmError::BrokenOff)
     }
 }
 
@@ -167,13 +200,29 @@ impl<W: Wire> LanguageModel for Remote<W> {
 struct Told<'a> {
     sink: &'a OutputSink,
     any: bool,
+    pending: String,
+    last: Option<Instant>,
 }
 
-impl Told<'_> {
-    fn say(&mut self, text: String) {
-        if !text.is_empty() {
+impl<'a> Told<'a> {
+    fn to(sink: &'a OutputSink) -> Self {
+        Self { sink, any: false, pending: String::new(), last: None }
+    }
+
+    /// Tells a text, at once or with the next ones: an event for each token would be too many.
+    fn say(&mut self, text: &str) {
+        self.pending.push_str(text);
+        let due = self.last.is_none_or(|last| last.elapsed() >= TOGETHER);
+        if due || self.pending.len() >= TOGETHER_BYTES {
+            self.say_all();
+        }
+    }
+
+    fn say_all(&mut self) {
+        if !self.pending.is_empty() {
             self.any = true;
-            self.sink.send(Event::ModelDelta { text });
+            self.last = Some(Instant::now());
+            self.sink.send(Event::ModelDelta { text: std::mem::take(&mut self.pending) });
         }
     }
 }
@@ -196,16 +245,17 @@ fn headers(access: &Access, entry: &ModelEntry) -> Result<HeaderMap, LlmError> {
     for (name, value) in access.headers {
         headers.insert(*name, HeaderValue::from_static(value));
     }
+    if let Some(key) = &entry.api_key {
+        let name = entry.api_key_header.as_deref().or(access.key_header);
+        let bearer = || SecretString::from(format!("Bearer {}", key.expose_secret()));
+        let (name, value) =
+            name.map_or_else(|| ("authorization", bearer()), |name| (name, key.clone()));
+        headers.insert(header_name(name)?, secret(name, value.expose_secret())?);
+    }
+    // what is set by hand goes before what we know
     for (name, value) in &entry.headers {
         headers.insert(header_name(name)?, secret(name, value.expose_secret())?);
     }
-    let Some(key) = &entry.api_key else { return Ok(headers) };
-    let name = entry.api_key_header.as_deref().or(access.key_header);
-    let (name, value) = match name {
-        Some(name) => (name, key.clone()),
-        None => ("authorization", SecretString::from(format!("Bearer {}", key.expose_secret()))),
-    };
-    headers.insert(header_name(name)?, secret(name, value.expose_secret())?);
     Ok(headers)
 }
 
@@ -311,7 +361,9 @@ fn refusal(status: u16, after: Option<Duration>, body: &[u8]) -> LlmError {
 
 /// What an answer with an error status means.
 fn refused(status: u16, after: Option<Duration>, body: &Value) -> LlmError {
-    let error = &body["error"];
+    // some wrap the error in a list, some not at all
+    let body = body.get(0).unwrap_or(body);
+    let error = body.get("error").unwrap_or(body);
     let message = error["message"].as_str().or(error.as_str()).unwrap_or_default();
     let said = format!("{} {message}", error["code"]).to_lowercase();
     let too_long = [
@@ -319,13 +371,15 @@ fn refused(status: u16, after: Option<Duration>, body: &Value) -> LlmError {
         "context length",
         "context window",
         "context size",
+        "context limit",
+        "maximum number of tokens",
+        "input is too long",
         "prompt is too long",
         "too many tokens",
     ];
     match status {
-        400 | 413 | 422 if too_long.iter().any(|sign| said.contains(sign)) => {
-            LlmError::ContextTooLong
-        }
+        413 => LlmError::ContextTooLong,
+        400 | 422 if too_long.iter().any(|sign| said.contains(sign)) => LlmError::ContextTooLong,
         401 | 403 => LlmError::Auth(status),
         429 => LlmError::RateLimited { after },
         408 | 504 => LlmError::Timeout,

@@ -31,7 +31,10 @@ impl Desk {
     ) -> Result<Earlier, RunError> {
         let run = self.previous(tenant, id).await?;
         let same_sandbox = run.summary.session_id == session_id;
-        let kept = self.store.conversation(tenant, id).await?;
+        let kept = self.store.conversation(tenant, id).await.unwrap_or_else(|error| {
+            tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a conversation cannot be read");
+            None
+        });
         let kept = kept.and_then(|text| serde_json::from_slice(&text).ok());
         Ok(Earlier { messages: kept.unwrap_or_else(|| retold(&run)), same_sandbox })
     }

@@ -139,6 +139,7 @@ impl Desk {
             attached,
             env: new.env,
             max_turns: new.max_turns.unwrap_or(self.limits.turns),
+            max_code_bytes: self.limits.code_bytes,
             max_tokens: self.limits.interpret_tokens,
             cell_timeout: self.limits.cell_seconds,
             cell_timeout_max: self.limits.cell_seconds_max,

@@ -200,3 +200,30 @@ async fn the_same_key_with_another_previous_run_is_another_request() {
     let other = keyed(json!({"message": message})).await;
     assert_eq!(problem(&other), (422, "idempotency_key_reused".into()));
 }
+
+#[tokio::test]
+async fn a_question_after_one_that_got_no_answer_is_told_as_the_service_wants_it() {
+    let refused = || Reply::Fault(401, json!({}));
+    let draw = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()";
+    for wire in ["stub", "claude", "seeing"] {
+        for (name, first) in
+            [("at-once", vec![refused()]), ("drawn", vec![run(&[draw]), refused()])]
+        {
+            let script = format!("no-answer-{wire}-{name}");
+            let message =
+                StubModel::shared().script(&script, &[first, vec![text("Now.")]].concat());
+            let caller = caller();
+            let failed =
+                caller.post("/v1/interpret", json!({"message": message, "model": wire})).await;
+            assert_eq!(problem(&failed), (502, "model_unavailable".into()));
+            let more =
+                json!({"message": "and?", "model": wire, "previous_run_id": failed.1["run_id"]});
+            let second = ask(&caller, "/v1/interpret", more).await;
+            assert_eq!(
+                (&second["status"], &second["text"]),
+                (&json!("success"), &json!("Now.")),
+                "{second}"
+            );
+        }
+    }
+}

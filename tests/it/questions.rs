@@ -24,7 +24,8 @@ const AT_ONCE: usize = 3;
 #[serde(deny_unknown_fields)]
 struct Question {
     name: String,
-    question: String,
+    #[serde(rename = "question")]
+    message: String,
     files: Vec<String>,
     /// The solution, a cell a turn; the last one prints the answer as its last line, in JSON.
     cells: Vec<String>,
@@ -54,7 +55,7 @@ impl Question {
             |(number, code): (usize, &String)| json!({"after": after(number), "code": [code]});
         let mut turns: Vec<Value> = self.cells.iter().enumerate().map(cell).collect();
         turns.push(json!({"after": after(self.cells.len()), "text": self.answer}));
-        json!({"question": self.question, "turns": turns})
+        json!({"question": self.message, "turns": turns})
     }
 }
 
@@ -117,7 +118,7 @@ async fn tables(session: &Session<'_>) -> BTreeMap<String, Vec<u8>> {
 }
 
 async fn ask(caller: &Caller, question: &Question, tables: &BTreeMap<String, Vec<u8>>) -> Value {
-    let request = json!({"message": question.question}).to_string();
+    let request = json!({"message": question.message}).to_string();
     let mut form = Form::new().part("request", Part::text(request));
     for name in &question.files {
         let part = Part::bytes(tables[name].clone()).file_name(name.clone());

@@ -113,6 +113,73 @@ async fn each_service_is_told_results_and_pictures_in_its_own_way() {
 }
 
 #[tokio::test]
+async fn a_cell_that_drew_and_then_failed_is_told_with_its_picture() {
+    for model in ["claude", "seeing"] {
+        let script = format!("drew-and-failed-{model}");
+        let code = format!("{DRAW}\n1 / 0");
+        let message = StubModel::shared().script(&script, &[run(&[&code]), text("I see.")]);
+        let (_, run) =
+            caller().post("/v1/interpret", json!({"message": message, "model": model})).await;
+        assert_eq!((&run["status"], &run["text"]), (&json!("success"), &json!("I see.")), "{run}");
+        let told = StubModel::shared().requests(&script)[1]["messages"].to_string();
+        assert!(told.contains("ZeroDivisionError") && told.contains("image/png"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn many_failing_or_equal_calls_in_one_message_are_not_all_run() {
+    let failing: Vec<String> = (0..16).map(|number| format!("1 / 0 # {number}")).collect();
+    let failing: Vec<&str> = failing.iter().map(String::as_str).collect();
+    for (name, codes, ran) in [("failing", failing, 5), ("equal", vec!["1"; 16], 3)] {
+        let message =
+            StubModel::shared().script(&format!("many-{name}"), &[run(&codes), text("Enough.")]);
+        let (_, run) = caller().post("/v1/interpret", json!({"message": message})).await;
+        assert_eq!(
+            (&run["text"], run["code_exec_results"].as_array().unwrap().len()),
+            (&json!("Enough."), ran),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn code_that_is_too_long_is_told_to_the_model() {
+    let long = format!("x = '{}'", "y".repeat(1 << 20));
+    let message = StubModel::shared()
+        .script("long-code", &[run(&[&long]), run(&["1"]), text("Short, then.")]);
+    let (_, run) = caller().post("/v1/interpret", json!({"message": message})).await;
+    assert_eq!(
+        (&run["text"], run["code_exec_results"].as_array().unwrap().len()),
+        (&json!("Short, then."), 1),
+        "{run}"
+    );
+    let told = StubModel::shared().requests("long-code")[1]["messages"][3].to_string();
+    assert!(told.contains("longer than 1048576 bytes"), "{told}");
+}
+
+#[tokio::test]
+async fn a_run_that_puts_out_very_much_is_kept_in_part() {
+    let print = |number: usize| format!("print('x' * 900_000) # {number}");
+    let turns: Vec<Reply> = (0..6)
+        .map(|turn| {
+            let codes: Vec<String> = (0..6).map(|number| print(turn * 10 + number)).collect();
+            run(&codes.iter().map(String::as_str).collect::<Vec<_>>())
+        })
+        .chain([text("Much.")])
+        .collect();
+    let message = StubModel::shared().script("very-much", &turns);
+    let (_, run) = caller().post("/v1/interpret", json!({"message": message})).await;
+    let results = run["code_exec_results"].as_array().unwrap();
+    assert_eq!((results.len(), &run["text"]), (36, &json!("Much.")));
+    assert_eq!(results[0]["execution"]["stdout_bytes"], 900_001);
+    assert_eq!(results[0]["execution"]["truncated"], false);
+    let last = &results[35]["execution"];
+    assert_eq!((&last["truncated"], &last["stdout_bytes"]), (&json!(true), &json!(900_001)));
+    assert!(last["stdout"].as_str().unwrap().len() < 2000);
+    assert!(run.to_string().len() < 80 << 20);
+}
+
+#[tokio::test]
 async fn a_model_without_eyes_is_told_that_there_are_pictures() {
     play("stub", "told-blind", false).await;
     let last = StubModel::shared().requests("told-blind").pop().unwrap();

@@ -19,17 +19,21 @@ pub(super) fn put(body: &mut Value, event: &str) -> Result<Piece, LlmError> {
     }
     let mut piece = Piece::default();
     match event["type"].as_str().unwrap_or_default() {
-        "message_start" if event["message"].is_object() => *body = event["message"].clone(),
+        "message_start" if event["message"].is_object() => {
+            *body = event["message"].clone();
+            // its blocks come one by one
+            body["content"] = json!([]);
+        }
         "content_block_start" => start(body, &event)?,
         "content_block_delta" => piece.text = more(body, &event),
         "message_delta" => {
-            for (name, value) in event["delta"].as_object().into_iter().flatten() {
-                body[name] = value.clone();
+            if event["delta"]["stop_reason"].is_string() {
+                body["stop_reason"] = event["delta"]["stop_reason"].clone();
             }
             count(&mut body["usage"], &event["usage"]);
             piece.ends = body["stop_reason"].is_string();
         }
-        "message_stop" => piece.ends = true,
+        "message_stop" => piece = Piece { ends: true, closes: true, ..piece },
         // ping, content_block_stop, and what may be added
         _ => {}
     }
@@ -54,6 +58,7 @@ fn start(body: &mut Value, event: &Value) -> Result<(), LlmError> {
 
 /// Puts a delta to the last block with its index; gives the text in it.
 fn more(body: &mut Value, event: &Value) -> String {
+    // objects, all of them: `start` takes no others
     let Some(blocks) = body["content"].as_array_mut() else { return String::new() };
     let place = blocks.iter().rposition(|block| block["index"] == event["index"]);
     let Some(block) = place.or(blocks.len().checked_sub(1)).and_then(|at| blocks.get_mut(at))
@@ -70,6 +75,7 @@ fn more(body: &mut Value, event: &Value) -> String {
         "thinking_delta" => append(&mut block["thinking"], piece("thinking")),
         "signature_delta" => append(&mut block["signature"], piece("signature")),
         // the text takes the place of the empty object that the block began with
+        "input_json_delta" if piece("partial_json").is_empty() => {}
         "input_json_delta" => append(&mut block["input"], piece("partial_json")),
         "citations_delta" => match &mut block["citations"] {
             Value::Array(list) => list.push(delta["citation"].clone()),

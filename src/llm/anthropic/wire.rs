@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::PROTOCOL;
 use crate::domain::run::Usage;
-use crate::llm::conversation::{Conversation, Image, Message, Raw, Said, ToolCall, ToolResult};
+use crate::llm::conversation::{
+    BadArguments, Conversation, Image, MAX_CALLS, Message, Raw, Said, ToolCall, ToolResult,
+};
 use crate::llm::{LlmError, Turn, arguments, conversation};
 
 /// Blocks that are sent back where no others are wanted.
@@ -76,7 +78,9 @@ impl Dialect {
                 let note = format!("[images that are not shown: {}]", result.images.len());
                 content.push(text_block(&note));
             }
-            json!({"type": "tool_result", "tool_use_id": id, "is_error": result.is_error, "content": content})
+            // beside a picture the service takes no error; the text tells it
+            let is_error = result.is_error && content.iter().all(|block| block["type"] == "text");
+            json!({"type": "tool_result", "tool_use_id": id, "is_error": is_error, "content": content})
         };
         results.iter().zip(ids).map(block).collect()
     }
@@ -88,12 +92,19 @@ impl Dialect {
         };
         let text = blocks.iter().filter(|block| block["type"] == "text");
         let text = text.filter_map(|block| block["text"].as_str()).collect();
+        let cut = body["stop_reason"].as_str().is_some_and(|reason| CUT.contains(&reason));
         let mut calls = Vec::new();
         let mut echo = Vec::new();
         for block in blocks.iter().filter_map(Value::as_object) {
             if let Some(block) = self.echo(block, &mut calls) {
                 echo.push(block);
             }
+            if calls.len() > MAX_CALLS {
+                return Err(LlmError::BadResponse("it makes calls without end"));
+            }
+        }
+        if let Some(last) = calls.last_mut().filter(|_| cut && is_call(blocks.last())) {
+            last.arguments = cut_off(&body["content"][blocks.len() - 1]["input"]);
         }
         let raw = Raw {
             protocol: PROTOCOL.to_owned(),
@@ -103,7 +114,7 @@ impl Dialect {
         let count = |name: &str| body["usage"][name].as_u64().unwrap_or(0);
         Ok(Turn {
             said: Said { text, calls, raw: Some(raw) },
-            cut: body["stop_reason"].as_str().is_some_and(|reason| CUT.contains(&reason)),
+            cut,
             usage: Usage {
                 input_tokens: count("input_tokens")
                     .saturating_add(count("cache_creation_input_tokens"))
@@ -127,7 +138,7 @@ impl Dialect {
             "tool_use" => {
                 let call = call(&block, calls);
                 block.insert("id".to_owned(), json!(call.id));
-                block.insert("name".to_owned(), json!(call.name));
+                block.insert("name".to_owned(), json!(conversation::tool_name(&call.name)));
                 block.insert("input".to_owned(), input(&call));
                 calls.push(call);
             }
@@ -135,6 +146,19 @@ impl Dialect {
             _ => {}
         }
         Some(Value::Object(block))
+    }
+}
+
+fn is_call(block: Option<&Value>) -> bool {
+    block.is_some_and(|block| block["type"] == "tool_use")
+}
+
+/// The arguments of a call in which the message was cut off: an object that came whole may lack the
+/// rest, a text that is an object does not.
+fn cut_off(input: &Value) -> Result<Map<String, Value>, BadArguments> {
+    match input {
+        Value::String(_) => arguments::read(input),
+        input => Err(BadArguments { raw: input.to_string(), why: "cut off".to_owned() }),
     }
 }
 
@@ -154,7 +178,7 @@ fn rebuilt(said: &Said, ids: &[String]) -> Vec<Value> {
         blocks.push(text_block(&said.text));
     }
     blocks.extend(said.calls.iter().zip(ids).map(
-        |(call, id)| json!({"type": "tool_use", "id": id, "name": call.name, "input": input(call)}),
+        |(call, id)| json!({"type": "tool_use", "id": id, "name": conversation::tool_name(&call.name), "input": input(call)}),
     ));
     blocks
 }
@@ -230,7 +254,7 @@ mod tests {
         assert_eq!(turns.len(), 3);
         let expected = json!([
             {"type": "tool_result", "tool_use_id": "call_1_0", "is_error": false, "content": [{"type": "text", "text": "(nothing)"}]},
-            {"type": "tool_result", "tool_use_id": "call_1_1", "is_error": true, "content": [{"type": "text", "text": "two"},
+            {"type": "tool_result", "tool_use_id": "call_1_1", "is_error": false, "content": [{"type": "text", "text": "two"},
                 {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}]},
             {"type": "text", "text": "more"},
         ]);
@@ -242,7 +266,7 @@ mod tests {
         let body = json!({"content": [{"type": "tool_use", "id": "a", "name": "f", "input": "{\"co"}, {"type": "tool_use", "id": "a", "name": "f"}], "stop_reason": "max_tokens"});
         let turn = dialect().turn(&body).expect("a turn");
         assert!(turn.cut && turn.said.calls[0].arguments.is_err());
-        assert_eq!(turn.said.calls[1].arguments, Ok(Map::new()));
+        assert!(turn.said.calls[1].arguments.is_err(), "what is missing may be the rest");
         assert_ne!(turn.said.calls[1].id, "a");
         let raw = turn.said.raw.expect("kept").message;
         assert_eq!((&raw[0]["input"], &raw[1]["input"]), (&json!({}), &json!({})));

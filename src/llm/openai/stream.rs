@@ -7,14 +7,12 @@ use serde_json::{Value, json};
 
 use super::wire;
 use crate::llm::LlmError;
+use crate::llm::conversation::MAX_CALLS;
 use crate::llm::remote::{Piece, check};
-
-/// Calls of one message that are put together.
-const MAX_CALLS: usize = 256;
 
 pub(super) fn put(body: &mut Value, event: &str) -> Result<Piece, LlmError> {
     if event.trim() == "[DONE]" {
-        return Ok(Piece { ends: true, ..Piece::default() });
+        return Ok(Piece { ends: true, closes: true, ..Piece::default() });
     }
     let chunk: Value = serde_json::from_str(event)
         .map_err(|_| LlmError::BadResponse("a piece of the stream is not JSON"))?;
@@ -50,7 +48,7 @@ pub(super) fn put(body: &mut Value, event: &str) -> Result<Piece, LlmError> {
             (name, other) => whole["message"][name] = other.clone(),
         }
     }
-    Ok(Piece { text, ends })
+    Ok(Piece { text, ends, closes: false })
 }
 
 fn append(place: &mut Value, more: &str) {

@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::PROTOCOL;
 use crate::domain::run::Usage;
-use crate::llm::conversation::{Conversation, Image, Message, Raw, Said, ToolCall, ToolResult};
+use crate::llm::conversation::{
+    Conversation, Image, MAX_CALLS, Message, Raw, Said, ToolCall, ToolResult,
+};
 use crate::llm::{LlmError, Turn, arguments, conversation};
 
 /// Fields of a message that every service takes back.
@@ -97,17 +99,21 @@ impl Dialect {
         let listed = message.get("tool_calls").and_then(Value::as_array);
         let mut calls = Vec::new();
         for listed in listed.into_iter().flatten() {
+            if calls.len() >= MAX_CALLS {
+                return Err(LlmError::BadResponse("it makes calls without end"));
+            }
             calls.push(call(listed, &calls));
         }
         let text = Some(text(message.get("content"))).filter(|text| !text.is_empty());
         let refusal = || message.get("refusal")?.as_str().map(str::to_owned);
+        let text = text.or_else(refusal).unwrap_or_default();
         let raw = Raw {
             protocol: PROTOCOL.to_owned(),
             model: self.model.clone(),
-            message: self.echo(message, &calls),
+            message: self.echo(message, &calls, &text),
         };
         Ok(Turn {
-            said: Said { text: text.or_else(refusal).unwrap_or_default(), calls, raw: Some(raw) },
+            said: Said { text, calls, raw: Some(raw) },
             cut: choice["finish_reason"] == "length",
             usage: Usage {
                 input_tokens: body["usage"]["prompt_tokens"].as_u64().unwrap_or(0),
@@ -118,12 +124,15 @@ impl Dialect {
 
     /// The message for the replay, verbatim but for what servers refuse: a call without id or type,
     /// two with one id, arguments that are no JSON, an empty list of calls.
-    fn echo(&self, message: &Map<String, Value>, calls: &[ToolCall]) -> Value {
+    fn echo(&self, message: &Map<String, Value>, calls: &[ToolCall], text: &str) -> Value {
         let mut echo = message.clone();
         echo.retain(|name, _| self.echo_reasoning || PLAIN.contains(&name.as_str()));
         echo.insert("role".to_owned(), json!("assistant"));
         if calls.is_empty() {
             echo.remove("tool_calls");
+            if echo.get("content").is_none_or(Value::is_null) {
+                echo.insert("content".to_owned(), json!(text));
+            }
             return Value::Object(echo);
         }
         let list = echo.get_mut("tool_calls").and_then(Value::as_array_mut);
@@ -137,7 +146,7 @@ impl Dialect {
             if !raw["function"].is_object() {
                 raw["function"] = json!({});
             }
-            raw["function"]["name"] = json!(call.name);
+            raw["function"]["name"] = json!(conversation::tool_name(&call.name));
             let arguments = &mut raw["function"]["arguments"];
             if !arguments.as_str().is_some_and(is_object) {
                 *arguments = json!(written(call));
@@ -172,7 +181,7 @@ fn rebuilt(said: &Said, ids: &[String]) -> Value {
     if said.calls.is_empty() {
         return json!({"role": "assistant", "content": said.text});
     }
-    let call = |(call, id): (&ToolCall, &String)| json!({"id": id, "type": "function", "function": {"name": call.name, "arguments": written(call)}});
+    let call = |(call, id): (&ToolCall, &String)| json!({"id": id, "type": "function", "function": {"name": conversation::tool_name(&call.name), "arguments": written(call)}});
     let calls: Vec<Value> = said.calls.iter().zip(ids).map(call).collect();
     let content = if said.text.is_empty() { Value::Null } else { json!(said.text) };
     json!({"role": "assistant", "content": content, "tool_calls": calls})

@@ -204,7 +204,15 @@ len(born), wait_until(alone)
 cell!(
     orphans_are_taken_by_the_rooms_own_first_process,
     r#"
-script = "import os\nfor _ in range(20):\n    if not os.fork(): os.setsid(); os._exit(0)"
+# one that may not leave its group says nothing of it: its words would come in the next cell
+script = """import os
+for _ in range(20):
+    if not os.fork():
+        try:
+            os.setsid()
+        finally:
+            os._exit(0)
+"""
 subprocess.run([sys.executable, "-S", "-c", script])
 wait_until(lambda: [name for name in os.listdir("/proc") if name.isdigit()] == ["1", "2"])
 "#,

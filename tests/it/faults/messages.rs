@@ -2,9 +2,12 @@
 
 use serde_json::json;
 
-use super::Expect::{Answer, Failure};
+use super::Expect::{Answer, Failure, Unavailable};
 use super::{ANSWER, Fault, always, answer_text, first, python, second, swapped};
 use crate::support::model::{Arguments, Call, End, Reply, Said, call, run, said_run, text};
+
+const LONG_NAME: &str =
+    "a_name_that_is_longer_than_any_service_would_ever_take_back_from_anybody_who_sends_it";
 
 /// What stands where the code should.
 pub(super) fn arguments() -> Vec<Fault> {
@@ -47,6 +50,19 @@ pub(super) fn arguments() -> Vec<Fault> {
 pub(super) fn calls() -> Vec<Fault> {
     let bad = "{\"code\": \"print(1)";
     vec![
+        first("dotted-tool", call("functions.run_python", "{\"code\": \"1\"}"), Answer(1)),
+        first("tool-with-an-odd-name", call("ein Werkzeug \u{1f600}", "{}"), Answer(1)),
+        first("tool-with-a-long-name", call(LONG_NAME, "{}"), Answer(1)),
+        first(
+            "cut-before-the-code",
+            Said { calls: vec![python("{}")], end: End::Cut, ..Said::default() },
+            Answer(1),
+        ),
+        first(
+            "calls-without-end",
+            Said { calls: vec![python("{}"); 300], ..Said::default() },
+            Unavailable(0),
+        ),
         first("unknown-tool", call("browser_search", "{\"q\": \"x\"}"), Answer(1)),
         first("no-tool-name", call("", "{\"code\": \"1\"}"), Answer(1)),
         first("no-id", Call { id: Some(""), ..python("{\"code\": \"1\"}") }, Answer(2)),

@@ -42,6 +42,14 @@ pub(super) fn statuses() -> Vec<Fault> {
 
 /// Bodies and connections.
 pub(super) fn bodies() -> Vec<Fault> {
+    let events = || vec![("content-type", "text/event-stream".to_owned())];
+    let hostile = "data: {\"type\": \"message_start\", \"message\": {\"content\": [1, [1], \"x\"]}}\n\n\
+        data: {\"type\": \"content_block_delta\", \"delta\": {\"type\": \"text_delta\", \"text\": \"x\"}}\n\n\
+        data: {\"type\": \"message_delta\", \"delta\": {\"content\": [1]}, \"usage\": 7}\n\n\
+        data: {\"type\": \"content_block_start\", \"content_block\": 5}\n\n\
+        data: {\"choices\": [{\"delta\": {\"tool_calls\": {\"a\": 1}, \"content\": {}, \"role\": 3}}]}\n\n\
+        data: {\"choices\": [{\"delta\": {\"tool_calls\": [1, [2], null, {\"function\": 3, \"index\": \"x\"}]}}]}\n\n\
+        data: {\"choices\": 7, \"usage\": [], \"type\": {}}\n\ndata: [[]]\n\ndata: 5\n\n";
     let json_type = || vec![("content-type", "application/json".to_owned())];
     let long = json!({"error": {"code": "context_length_exceeded", "message": "This model's maximum context length is 8 tokens"}});
     vec![
@@ -55,6 +63,8 @@ pub(super) fn bodies() -> Vec<Fault> {
             http(200, json_type(), "{\"error\": \"no\"}"),
             Unavailable(0),
         ),
+        always("hostile-events", http(200, events(), hostile), Unavailable(0)),
+        always("no-events", http(200, events(), "hello\n\ndata: nothing\n\n"), Unavailable(0)),
         always("not-json", http(200, json_type(), "hello"), Unavailable(0)),
         always("empty-body", http(200, json_type(), ""), Unavailable(0)),
         always("nothing-in-it", http(200, json_type(), "{}"), Unavailable(0)),

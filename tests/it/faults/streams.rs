@@ -14,6 +14,14 @@ pub(super) fn all() -> Vec<Fault> {
     let short = |after| Shape { short_after: Some(after), ..shape() };
     let failing = |after| Shape { error_after: Some(after), ..shape() };
     vec![
+        first("stays-open", two().shaped(Shape { stays_open: true, ..shape() }), Answer(3)),
+        second(
+            "text-stays-open",
+            answer_text().shaped(Shape { stays_open: true, ..shape() }),
+            Answer(1),
+        ),
+        first("breaks-after-its-end", two().shaped(cut(99)), Answer(1)).streamed(Answer(3)),
+        second("text-breaks-after-its-end", answer_text().shaped(cut(99)), Answer(1)),
         first("no-index", two().shaped(index(Index::Missing)), Answer(3)),
         first("same-index", two().shaped(index(Index::Same)), Answer(3)),
         first("no-done", two().shaped(Shape { no_done: true, ..shape() }), Answer(3)),

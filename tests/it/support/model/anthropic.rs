@@ -173,7 +173,9 @@ pub fn wrong_with(body: &Value) -> Option<String> {
             let id = |name: &str| block[name].as_str().unwrap_or_default();
             let wrong = match block["type"].as_str().unwrap_or_default() {
                 "tool_result" => {
-                    !results || !open.remove(id("tool_use_id")) || !is_content(&block["content"])
+                    !results
+                        || !open.remove(id("tool_use_id"))
+                        || !is_content(&block["content"], block["is_error"] == true)
                 }
                 kind => {
                     results = false;
@@ -181,7 +183,8 @@ pub fn wrong_with(body: &Value) -> Option<String> {
                         "text" => id("text").trim().is_empty(),
                         "tool_use" => {
                             open.insert(id("id"));
-                            !is_id(id("id"))
+                            !super::is_name(id("name"))
+                                || !is_id(id("id"))
                                 || !seen.insert(id("id"))
                                 || !block["input"].is_object()
                         }
@@ -202,10 +205,11 @@ pub fn wrong_with(body: &Value) -> Option<String> {
     None
 }
 
-fn is_content(content: &Value) -> bool {
+fn is_content(content: &Value, is_error: bool) -> bool {
     let good = |block: &Value| match block["type"].as_str() {
         Some("text") => block["text"].as_str().is_some_and(|text| !text.trim().is_empty()),
-        Some("image") => block["source"]["media_type"].is_string(),
+        // a result that is an error is text alone
+        Some("image") => !is_error && block["source"]["media_type"].is_string(),
         _ => false,
     };
     content.as_array().is_some_and(|blocks| blocks.iter().all(good))

@@ -223,6 +223,10 @@ fn streamed(wire: Wire, said: &Said, number: usize, request: &Value) -> Response
         text.as_bytes().chunks(size.min(text.len().max(1))).map(Bytes::copy_from_slice).collect();
     let body = if shape.endless {
         endless()
+    } else if shape.stays_open {
+        let pieces: Vec<Bytes> = pieces;
+        let open = stream::iter(pieces).map(Ok::<_, Infallible>).chain(stream::pending());
+        Body::from_stream(open)
     } else if shape.cut_after.is_some() {
         broken_off(pieces)
     } else {
@@ -250,6 +254,12 @@ fn broken_off(pieces: Vec<Bytes>) -> Body {
 fn endless() -> Body {
     let spaces = Bytes::from(vec![b' '; 1 << 16]);
     Body::from_stream(stream::repeat(spaces).map(Ok::<_, Infallible>))
+}
+
+/// What a tool may be called.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (1..=64).contains(&name.len()) && name.chars().all(plain)
 }
 
 fn error() -> Value {

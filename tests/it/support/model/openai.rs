@@ -180,6 +180,10 @@ fn wrong_calls<'a>(message: &'a Value, open: &mut Vec<&'a str>) -> Option<String
         {
             return Some(format!("not a call: {call}"));
         }
+        let name = call["function"]["name"].as_str().unwrap_or_default();
+        if !super::is_name(name) {
+            return Some(format!("not a name: {call}"));
+        }
         let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
         if !serde_json::from_str::<Value>(arguments).is_ok_and(|arguments| arguments.is_object()) {
             return Some(format!("arguments that are no JSON: {call}"));

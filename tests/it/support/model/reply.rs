@@ -84,6 +84,8 @@ pub struct Shape {
     pub late: bool,
     /// It is told whole, whatever was asked for.
     pub whole: bool,
+    /// The connection stays open after the end.
+    pub stays_open: bool,
     /// It goes on for ever.
     pub endless: bool,
 }
