@@ -57,7 +57,7 @@ async fn first_bytes(sandbox: &dyn Sandbox, path: &FilePath, entry: &FileEntry) 
     Some(bytes)
 }
 
-/// Lines as they are shown: no control characters, none too long, none cut in the middle unsaid.
+/// The first lines, without one that is cut off.
 fn lines(bytes: &[u8], size_bytes: u64) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}');
@@ -66,15 +66,17 @@ fn lines(bytes: &[u8], size_bytes: u64) -> Vec<String> {
     if !whole && lines.len() > 1 {
         lines.pop();
     }
-    let shown = |line: &&str| {
-        let plain = line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
-        let mut shown: String = plain.take(MAX_LINE).collect();
-        if line.chars().count() > MAX_LINE {
-            shown.push('…');
-        }
-        shown
-    };
-    lines.iter().take(MAX_LINES).map(shown).collect()
+    lines.iter().take(MAX_LINES).map(|line| plain(line)).collect()
+}
+
+/// A line as it is shown.
+pub(super) fn plain(line: &str) -> String {
+    let plain = line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
+    let mut shown: String = plain.take(MAX_LINE).collect();
+    if line.chars().nth(MAX_LINE).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 #[cfg(test)]

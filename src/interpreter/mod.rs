@@ -9,6 +9,7 @@ mod pictures;
 mod pretended;
 mod prompt;
 mod work;
+mod workbooks;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -126,7 +127,8 @@ pub async fn interpret(task: &Task, place: &Place<'_>, model: &dyn LanguageModel
         let heads = heads::read(place.sandbox, &files, &task.attached).await;
         (files, heads)
     };
-    let (files, heads) = tokio::time::timeout(LOOK_LIMIT, look).await.unwrap_or_default();
+    let (files, mut heads) = tokio::time::timeout(LOOK_LIMIT, look).await.unwrap_or_default();
+    workbooks::read(task, place, &files, &mut heads).await;
     let earlier = task.earlier.as_ref();
     let mut messages = earlier.map(|earlier| earlier.messages.clone()).unwrap_or_default();
     messages.push(Message::User(prompt::question(task, &files, &heads)));

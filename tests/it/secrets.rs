@@ -122,7 +122,10 @@ async fn no_key_is_in_any_log_answer_row_file_or_sandbox() {
     assert!(log.contains("\"level\":\"TRACE\""), "all that can be logged is looked at");
     seen.add("the log", log);
     seen.add_folder(&data);
-    assert!(seen.0.iter().any(|(place, _)| place.ends_with("interpreterd.db")), "rows are looked at");
+    assert!(
+        seen.0.iter().any(|(place, _)| place.ends_with("interpreterd.db")),
+        "rows are looked at"
+    );
     assert!(seen.places_of("OWN_VALUE").contains(&"an answer"), "the sandbox told its environment");
     for secret in [KEY, HEADER, CALLER_KEY, ENV] {
         assert_eq!(seen.places_of(secret), Vec::<&str>::new(), "{secret}");

@@ -201,6 +201,31 @@ async fn the_question_tells_the_heads_of_tables_as_quoted_data() {
 }
 
 #[tokio::test]
+async fn the_question_tells_the_sheets_of_workbooks_and_leaves_no_trace_in_the_session() {
+    let caller = caller();
+    let session = caller.session().await;
+    let make = "import pandas as pd\nwith pd.ExcelWriter('a b.xlsx') as book:\n    pd.DataFrame({'n': [1, 2], 'm, x': ['é', None]}).to_excel(book, sheet_name='one', index=False)\n    pd.DataFrame({'k': range(9)}).to_excel(book, sheet_name='two', index=False)";
+    assert_eq!(session.exec(make).await["status"], "success");
+    let book = session.download("a b.xlsx").await.bytes().await.unwrap();
+    let look = "sorted(name for name in globals() if 'book' in name or 'openpyxl' in name)";
+    let message = StubModel::shared().script("workbook", &[run(&[look]), text("ok")]);
+    // a module of the session that has the same name is not taken, and what is no workbook harms nobody
+    let files = json!([
+        {"name": "a b.xlsx", "content_base64": STANDARD.encode(&book)},
+        {"name": "openpyxl.py", "content_base64": STANDARD.encode("print('[\"a b.xlsx\", [\"no\"]]')")},
+        {"name": "a broken one.xlsx", "content_base64": STANDARD.encode("PK no")},
+    ]);
+    let (_, run) = caller.post("/v1/interpret", json!({"message": message, "files": files})).await;
+    assert_eq!(run["status"], "success", "{run}");
+    let execution = &run["code_exec_results"][0]["execution"];
+    assert_eq!((&execution["text"], &execution["execution_count"]), (&json!("[]"), &json!(1)));
+    let first = &StubModel::shared().requests("workbook")[0];
+    let question = first["messages"][1]["content"].as_str().unwrap();
+    let head = "its first lines:\n  | sheet 'one': 3 rows, 2 columns\n  | n,\"m, x\"\n  | 1,é\n  | 2,\n  | sheet 'two': 10 rows, 1 columns\n  | k\n  | 0\n";
+    assert!(question.contains(head), "{question}");
+}
+
+#[tokio::test]
 async fn a_model_is_set_up_as_its_entry_says() {
     let model = StubModel::start();
     let folder = crate::support::server::open_folder();
