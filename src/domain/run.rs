@@ -18,6 +18,9 @@ pub struct Run {
     pub summary: RunSummary,
     /// The answer with its `sandbox:` links as the model wrote them; for other kinds the execution's text.
     pub text: String,
+    /// True when the model's limit on tokens cut its answer off.
+    #[serde(default)]
+    pub truncated: bool,
     /// What was executed, in order.
     pub code_exec_results: Vec<CodeExecResult>,
     /// The files that it made, kept beyond the session.
@@ -35,6 +38,7 @@ impl Run {
         Self {
             summary,
             text: String::new(),
+            truncated: false,
             code_exec_results: Vec::new(),
             output_files: Vec::new(),
             missing_files: Vec::new(),

@@ -77,6 +77,8 @@ pub struct Earlier {
 pub struct Outcome {
     /// The answer; empty when there is none.
     pub text: String,
+    /// True when a limit on tokens cut it off.
+    pub cut: bool,
     /// What was executed, in order.
     pub results: Vec<CodeExecResult>,
     /// What the model counted.

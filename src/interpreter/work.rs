@@ -44,6 +44,8 @@ pub(super) struct Work<'a> {
     last_call: Option<String>,
     equal_calls: u32,
     kept_bytes: usize,
+    /// The last message was cut off in its text.
+    cut: bool,
     /// When no more code is run.
     code_until: Instant,
 }
@@ -79,6 +81,7 @@ impl<'a> Work<'a> {
             last_call: None,
             equal_calls: 0,
             kept_bytes: 0,
+            cut: false,
             code_until: task.deadline - (whole / 10).min(ANSWER_TIME),
         }
     }
@@ -93,8 +96,8 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn outcome(self, text: String, end: End) -> Outcome {
-        let Self { results, usage, turns, history, .. } = self;
-        Outcome { text, results, usage, turns, messages: history.into_messages(), end }
+        let Self { results, usage, turns, history, cut, .. } = self;
+        Outcome { text, cut, results, usage, turns, messages: history.into_messages(), end }
     }
 
     /// One turn of the model and its cells. Some is the answer.
@@ -109,14 +112,10 @@ impl<'a> Work<'a> {
         let said = pretended::read(said);
         if said.calls.is_empty() && said.text.trim().is_empty() {
             self.empty += 1;
-            let message = || "the model answered nothing".to_owned();
-            return if self.empty < MAX_EMPTY_TURNS {
-                Ok(None)
-            } else {
-                Err(failed(FailureKind::ModelEmpty, message()))
-            };
+            return if self.empty < MAX_EMPTY_TURNS { Ok(None) } else { Err(nothing(cut)) };
         }
         self.empty = 0;
+        self.cut = cut && said.calls.is_empty();
         match limit {
             // calls beside an answer are not run any more
             Some(_) if !said.text.trim().is_empty() => Ok(Some(self.answered(Said {
@@ -167,7 +166,7 @@ impl<'a> Work<'a> {
             ),
             Limit::EqualCalls => (
                 FailureKind::MaxTurns,
-                format!("the model sent the same call {} times", self.equal_calls + 1),
+                format!("the model sent the same call {MAX_EQUAL_CALLS} times and gave no answer"),
             ),
             Limit::Failures => (
                 FailureKind::Limit,
@@ -356,6 +355,15 @@ impl Limit {
     fn note(self) -> String {
         format!("No more code can be run: {}. Answer now with what you have found.", self.told())
     }
+}
+
+fn nothing(cut: bool) -> End {
+    let message = if cut {
+        "the model answered nothing: its limit on tokens (max_tokens) ended its messages before a text began"
+    } else {
+        "the model answered nothing"
+    };
+    failed(FailureKind::ModelEmpty, message.to_owned())
 }
 
 /// The beginning of a text that is too much.

@@ -234,6 +234,7 @@ fn told(summary: RunSummary, outcome: Outcome, kept: &KeptFiles) -> (Run, Option
             turns: outcome.turns,
             ..summary
         },
+        truncated: outcome.cut && !outcome.text.is_empty(),
         text: outcome.text,
         code_exec_results: results,
         output_files: kept.files.clone(),

@@ -156,6 +156,7 @@ pub(super) fn of_execution(summary: RunSummary, execution: &Execution, cancelled
             ..summary
         },
         text: execution.text.clone(),
+        truncated: false,
         code_exec_results: vec![CodeExecResult {
             id: execution.id.to_string(),
             code: execution.code.clone(),

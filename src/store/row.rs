@@ -78,6 +78,8 @@ pub(super) struct FinishRow {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RunDetail {
     pub(super) text: String,
+    #[serde(default)]
+    pub(super) truncated: bool,
     pub(super) code_exec_results: Vec<CodeExecResult>,
     pub(super) output_files: Vec<OutputFile>,
     #[serde(default)]
@@ -167,12 +169,14 @@ impl RunDetail {
         #[derive(Serialize)]
         struct Borrowed<'a> {
             text: &'a str,
+            truncated: bool,
             code_exec_results: &'a [CodeExecResult],
             output_files: &'a [OutputFile],
             missing_files: &'a [String],
         }
         json(&Borrowed {
             text: &run.text,
+            truncated: run.truncated,
             code_exec_results: &run.code_exec_results,
             output_files: &run.output_files,
             missing_files: &run.missing_files,

@@ -70,6 +70,7 @@ impl SqliteStore {
             }
             (None, None) => Ok(RunDetail {
                 text: String::new(),
+                truncated: false,
                 code_exec_results: Vec::new(),
                 output_files: Vec::new(),
                 missing_files: Vec::new(),
@@ -348,8 +349,9 @@ impl Store for SqliteStore {
         let Some(row) = row else { return Ok(None) };
         let summary = from_json(&row.summary)?;
         let detail = self.detail(&row).await?;
-        let RunDetail { text, code_exec_results, output_files, missing_files } = detail;
-        Ok(Some(Run { summary, text, code_exec_results, output_files, missing_files }))
+        let RunDetail { text, truncated, code_exec_results, output_files, missing_files } = detail;
+        let run = Run { summary, text, truncated, code_exec_results, output_files, missing_files };
+        Ok(Some(run))
     }
 
     async fn runs(

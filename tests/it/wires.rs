@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::support::model::{KEY, Reply, Said, StubModel, call, run, said_run, text};
+use crate::support::model::{End, KEY, Reply, Said, StubModel, call, run, said_run, text};
 use crate::support::server::{Server, caller};
 use crate::support::{send, sse};
 
@@ -139,6 +139,33 @@ async fn many_failing_or_equal_calls_in_one_message_are_not_all_run() {
             (&json!("Enough."), ran),
             "{name}"
         );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_a_limit_cut_off_says_so() {
+    for model in ["stub", "claude"] {
+        let cut = |text: &str| Said { text: text.to_owned(), end: End::Cut, ..Said::default() };
+        let (half, none) = (format!("half-{model}"), format!("none-{model}"));
+        let message = StubModel::shared().script(&half, &[cut("It is for").into()]);
+        let (_, run) =
+            caller().post("/v1/interpret", json!({"message": message, "model": model})).await;
+        assert_eq!(
+            (&run["status"], &run["text"], &run["truncated"]),
+            (&json!("success"), &json!("It is for"), &json!(true))
+        );
+        let message = StubModel::shared().script(&none, &[cut("").into()]);
+        let (_, run) =
+            caller().post("/v1/interpret", json!({"message": message, "model": model})).await;
+        assert_eq!(
+            (&run["failure"]["kind"], &run["truncated"]),
+            (&json!("model_empty"), &json!(false))
+        );
+        assert!(run["error"].as_str().unwrap().contains("max_tokens"), "{run}");
+        let message = StubModel::shared().script(&format!("whole-{model}"), &[text("It is 42.")]);
+        let (_, run) =
+            caller().post("/v1/interpret", json!({"message": message, "model": model})).await;
+        assert_eq!(run["truncated"], false);
     }
 }
 
