@@ -97,6 +97,11 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     essence(headers).is_some_and(|mime| mime == "application/json" || mime.ends_with("+json"))
 }
 
+/// True when the content type is that of a form with files.
+pub(super) fn is_form(headers: &HeaderMap) -> bool {
+    essence(headers).as_deref() == Some("multipart/form-data")
+}
+
 /// The content type without its parameters, in lower case.
 pub(super) fn essence(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::ApiState;
 use super::execute::{FileRequest, Include};
-use super::extract::{Query, Tenant, is_json, json, room, within};
+use super::extract::{Query, Tenant, is_form, is_json, json, media_type, room, within};
 use super::multipart::{Form, FormPart, broken, too_large};
 use super::problem::{Bodied, Guarded, InSession, Making, Problem};
 use super::respond::{Ways, respond};
@@ -94,6 +94,9 @@ impl FromRequest<ApiState> for Question {
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         if is_json(request.headers()) {
             return from_json(request, state).await;
+        }
+        if !is_form(request.headers()) {
+            return Err(media_type("application/json or multipart/form-data"));
         }
         from_multipart(Form::read(request, state).await?).await
     }

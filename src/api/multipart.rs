@@ -6,7 +6,7 @@ use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::StatusCode;
 
 use super::ApiState;
-use super::extract::{essence, media_type, within};
+use super::extract::{is_form, media_type, within};
 use super::files::file_path;
 use super::problem::Problem;
 use crate::runs::spool::NewFile;
@@ -33,7 +33,7 @@ pub(super) enum FormPart {
 
 impl<'a> Form<'a> {
     pub(super) async fn read(request: Request, state: &'a ApiState) -> Result<Self, Problem> {
-        if essence(request.headers()).as_deref() != Some("multipart/form-data") {
+        if !is_form(request.headers()) {
             return Err(media_type("multipart/form-data"));
         }
         let multipart = Multipart::from_request(request, state).await;

@@ -97,7 +97,12 @@ impl<E: Coded + Error + 'static> From<E> for Problem {
                     error = &error as &dyn Error,
                     "a request failed"
                 );
-                sentence.to_owned()
+                match error.run_id() {
+                    Some(id) => format!(
+                        "{sentence}: GET /v1/runs/{id} says how, and has what was done until then"
+                    ),
+                    None => sentence.to_owned(),
+                }
             }
         };
         let mut problem = Self::new(status, code.name, detail);

@@ -7,6 +7,7 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use crate::domain::execution::milliseconds;
 use crate::domain::id::ExecutionId;
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
@@ -36,7 +37,7 @@ pub(super) async fn request(request: Request, next: Next) -> Response {
         %method,
         route = route.as_deref().unwrap_or("-"),
         status = response.status().as_u16(),
-        duration_ms = started.elapsed().as_secs_f64() * 1000.0,
+        duration_ms = milliseconds(started.elapsed()),
         "answered"
     );
     if let Ok(value) = HeaderValue::from_str(&id) {

@@ -1,9 +1,9 @@
 //! Says what works on this machine, what is missing and what to do.
 
 use super::{AppError, admit, runtime};
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::domain::coded::chain;
-use crate::domain::provider::Isolation;
+use crate::domain::provider::{Isolation, ModelInfo};
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::sandbox::connect;
@@ -18,6 +18,9 @@ use crate::telemetry;
 pub fn check(settings: &Settings) -> Result<bool, AppError> {
     telemetry::start(settings.server.log_format, "error")?;
     let mut report = Report { good: true };
+    for name in config::unknown_variables() {
+        println!("less     settings: there is no setting {name}");
+    }
     report.line("keys and address", admit(settings).map(|_| settings.server.listen.to_string()));
     let data_dir = &settings.server.data_dir;
     let (user, taken) = match give_up_root(settings) {
@@ -96,8 +99,13 @@ fn describe_isolation(found: &Isolation) -> String {
 }
 
 fn describe(models: &Models) -> String {
-    match models.list().first() {
-        Some(model) => format!("{} ({})", model.name, model.protocol),
-        None => format!("none, so interpret answers 501 ({})", LlmError::NotConfigured),
+    let told = |model: &ModelInfo| {
+        let vision = if model.vision { ", reads images" } else { "" };
+        format!("{} ({} at {}{vision})", model.name, model.protocol, models.place(&model.name))
+    };
+    let all: Vec<String> = models.list().iter().map(told).collect();
+    if all.is_empty() {
+        return format!("none, so interpret answers 501 ({})", LlmError::NotConfigured);
     }
+    format!("{}; not asked, the first one is the default", all.join(", "))
 }

@@ -17,7 +17,7 @@ pub use check::check;
 
 use crate::access::{Access, AccessError};
 use crate::api::{self, ApiState};
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
 use crate::runs::Runs;
@@ -127,6 +127,9 @@ async fn run(
     listener: TcpListener,
 ) -> Result<(), AppError> {
     let stop = stop_signal()?;
+    for name in config::unknown_variables() {
+        tracing::warn!(name, "a variable is named like a setting and is none");
+    }
     let data_dir = &settings.server.data_dir;
     let opened = store::connect::open(data_dir).await?;
     let spool_dir = data_dir.join("spool");

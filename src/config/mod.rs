@@ -248,10 +248,12 @@ pub enum ConfigError {
         key: String,
     },
     /// A model of the TOML file is not described as one.
-    #[error("the table [models] of the settings file {} cannot be used: {what}", path.display())]
+    #[error("the table [models.{name}] of the settings file {} cannot be used: {what}", path.display())]
     Models {
         /// The file.
         path: PathBuf,
+        /// The entry's name.
+        name: String,
         /// What the parser says.
         what: String,
     },
@@ -264,8 +266,31 @@ pub enum ConfigError {
         source: ModelError,
     },
     /// Nobody said which model is the default.
-    #[error("there are several models: INTERPRETERD_MODEL must name the default one")]
-    NoDefaultModel,
+    #[error(
+        "there are several models ({0}): name the default one, as model = \"NAME\" above the first table of the TOML file or by INTERPRETERD_MODEL"
+    )]
+    NoDefaultModel(String),
+    /// The default model is none of those that there are.
+    #[error("the default model {name} is none of those in the TOML file: {names}")]
+    UnknownDefaultModel {
+        /// What it is called.
+        name: String,
+        /// Those that there are.
+        names: String,
+    },
+    /// A model stands in the TOML file and in other settings too.
+    #[error(
+        "the model {name} stands in [models] of the TOML file, and {setting} describes it once more: put all of it into one place"
+    )]
+    DescribedTwice {
+        /// Its name.
+        name: String,
+        /// The other setting.
+        setting: &'static str,
+    },
+    /// A model is described that has no name.
+    #[error("{0} describes a model, and `model` does not name it")]
+    Unnamed(&'static str),
 }
 
 /// Reads flags, environment and the TOML file; flags win over environment, environment over file.
@@ -304,11 +329,19 @@ fn with_file(command: Command, path: &PathBuf) -> Result<(Command, ModelTables),
     let text =
         std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.clone(), error))?;
     let mut table: toml::Table = text.parse().map_err(|error| not_toml(path, &error))?;
-    let models = table.remove("models").map_or(Ok(ModelTables::default()), toml::Value::try_into);
-    let models = models.map_err(|error: toml::de::Error| ConfigError::Models {
+    let models =
+        table.remove("models").map_or_else(|| Ok(toml::Table::new()), toml::Value::try_into);
+    let unusable = |name: &str, error: &toml::de::Error| ConfigError::Models {
         path: path.clone(),
+        name: name.to_owned(),
         what: error.message().to_owned(),
-    })?;
+    };
+    let models = models.map_err(|error| unusable("*", &error))?;
+    let mut tables = ModelTables::new();
+    for (name, model) in models {
+        let model = model.try_into().map_err(|error| unusable(&name, &error))?;
+        tables.insert(name, model);
+    }
     let mut defaults = Vec::new();
     for (key, value) in &table {
         if key == "config" || !settings_args().iter().any(|arg| arg.get_id() == key.as_str()) {
@@ -326,7 +359,7 @@ fn with_file(command: Command, path: &PathBuf) -> Result<(Command, ModelTables),
             }
         })
     };
-    Ok((command.mut_subcommand("serve", set).mut_subcommand("check", set), models))
+    Ok((command.mut_subcommand("serve", set).mut_subcommand("check", set), tables))
 }
 
 fn not_toml(path: &Path, error: &toml::de::Error) -> ConfigError {
@@ -345,6 +378,21 @@ fn words(value: &toml::Value) -> Option<Vec<String>> {
         }
         toml::Value::Datetime(_) | toml::Value::Table(_) => None,
     }
+}
+
+/// Variables that are named like settings and are none: misspelled ones, mostly.
+#[must_use]
+pub fn unknown_variables() -> Vec<String> {
+    let known: Vec<_> = settings_args()
+        .iter()
+        .filter_map(|arg| Some(arg.get_env()?.to_string_lossy().into_owned()))
+        .collect();
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let unknown = |name: &String| {
+        let own = name.strip_prefix(ENV_PREFIX);
+        own.is_some_and(|own| !own.starts_with("TEST_")) && !known.contains(name)
+    };
+    names.filter(unknown).collect()
 }
 
 fn settings_args() -> Vec<Arg> {

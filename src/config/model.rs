@@ -164,10 +164,16 @@ pub enum ModelError {
     /// The file of the key is empty.
     #[error("there is no key in {}", .0.display())]
     EmptyKey(PathBuf),
+    /// A field of the body is made by the service itself.
+    #[error("the field {0} of the body is ours to set")]
+    OurField(&'static str),
     /// There is nothing to play.
     #[error("the protocol replay needs a replay file")]
     NoRecording,
 }
+
+/// Fields of a request that no setting replaces.
+const OURS: [&str; 5] = ["messages", "model", "stream", "system", "tools"];
 
 /// The models of the TOML file by name.
 pub(super) type ModelTables = BTreeMap<String, ModelTable>;
@@ -205,6 +211,8 @@ impl ModelSettings {
         // an empty variable is one that is not set
         self.model = self.model.take().filter(|name| !name.is_empty());
         self.model_base_url = self.model_base_url.take().filter(|url| !url.is_empty());
+        let is_key = |key: &SecretString| !key.expose_secret().is_empty();
+        self.model_api_key = self.model_api_key.take().filter(is_key);
         let is_named = |path: &PathBuf| !path.as_os_str().is_empty();
         self.model_api_key_file = self.model_api_key_file.take().filter(is_named);
         let named = |name: &str| {
@@ -215,16 +223,50 @@ impl ModelSettings {
         for (name, table) in tables {
             entries.push(table.entry(&name).map_err(named(&name))?);
         }
+        let names =
+            || entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ");
         let is_default = |entry: &ModelEntry| Some(&entry.name) == self.model.as_ref();
-        if let Some(place) = entries.iter().position(is_default) {
-            entries[..=place].rotate_right(1);
-        } else if let Some(own) = self.own().map_err(named(self.own_name()))? {
-            entries.insert(0, own);
-        } else if entries.len() > 1 {
-            return Err(ConfigError::NoDefaultModel);
+        match (entries.iter().position(is_default), self.describes(), &self.model) {
+            // what is described twice, or by halves, would be asked for at another place than was meant
+            (Some(_), Some(setting), _) => {
+                return Err(ConfigError::DescribedTwice {
+                    name: self.own_name().to_owned(),
+                    setting,
+                });
+            }
+            (Some(place), None, _) => entries[..=place].rotate_right(1),
+            (None, None, Some(name)) if !entries.is_empty() => {
+                return Err(ConfigError::UnknownDefaultModel {
+                    name: name.clone(),
+                    names: names(),
+                });
+            }
+            (None, Some(setting), None) if !entries.is_empty() => {
+                return Err(ConfigError::Unnamed(setting));
+            }
+            (None, None, None) if entries.len() > 1 => {
+                return Err(ConfigError::NoDefaultModel(names()));
+            }
+            (None, ..) => {
+                let own = self.own().map_err(named(self.own_name()))?;
+                entries.splice(..0, own);
+            }
         }
         self.entries = entries;
         Ok(())
+    }
+
+    /// The setting by which flags and environment describe a model of their own, beside its name.
+    fn describes(&self) -> Option<&'static str> {
+        let is_set = |set: bool, name| set.then_some(name);
+        is_set(self.model_base_url.is_some(), "model_base_url")
+            .or(is_set(self.model_protocol != ModelProtocol::Openai, "model_protocol"))
+            .or(is_set(self.model_api_key.is_some(), "model_api_key"))
+            .or(is_set(self.model_api_key_file.is_some(), "model_api_key_file"))
+            .or(is_set(self.model_headers.is_some(), "model_headers"))
+            .or(is_set(self.model_body.is_some(), "model_body"))
+            .or(is_set(self.model_vision, "model_vision"))
+            .or(is_set(self.model_max_tokens.is_some(), "model_max_tokens"))
     }
 
     fn own_name(&self) -> &str {
@@ -237,8 +279,7 @@ impl ModelSettings {
         if self.model.is_none() && protocol != ModelProtocol::Replay {
             return Ok(None);
         }
-        let ours = self.model_api_key.clone().filter(|key| !key.expose_secret().is_empty());
-        let api_key = match (ours, &self.model_api_key_file) {
+        let api_key = match (self.model_api_key.clone(), &self.model_api_key_file) {
             (Some(_), Some(_)) => return Err(ModelError::TwoKeys),
             (Some(key), None) => Some(key),
             (None, Some(path)) => Some(key_in(path)?),
@@ -300,6 +341,9 @@ impl ModelTable {
 
 impl ModelEntry {
     fn checked(self) -> Result<Self, ModelError> {
+        if let Some(field) = OURS.iter().find(|field| self.body.contains_key(**field)) {
+            return Err(ModelError::OurField(field));
+        }
         if self.protocol == ModelProtocol::Replay && self.replay_file.is_none() {
             return Err(ModelError::NoRecording);
         }
@@ -347,6 +391,7 @@ mod tests {
     use clap::{Command, FromArgMatches};
 
     use super::*;
+    use crate::domain::coded::chain;
 
     fn settings(flags: &[&str]) -> ModelSettings {
         let command = ModelSettings::augment_args(Command::new("serve"));
@@ -365,10 +410,23 @@ mod tests {
     #[test]
     fn the_default_model_is_named_or_the_only_one() {
         assert_eq!(names(&["--model", "fast"], TWO).expect("good"), ["fast", "deep"]);
-        assert_eq!(names(&["--model", "own"], TWO).expect("good"), ["own", "deep", "fast"]);
+        let own = ["--model", "own", "--model-base-url", "http://a"];
+        assert_eq!(names(&own, TWO).expect("good"), ["own", "deep", "fast"]);
         assert_eq!(names(&[], "[one]\n").expect("good"), ["one"]);
         assert_eq!(names(&[], "").expect("good"), [""; 0]);
-        assert!(matches!(names(&[], TWO), Err(ConfigError::NoDefaultModel)));
+        assert!(matches!(names(&[], TWO), Err(ConfigError::NoDefaultModel(_))));
+    }
+
+    #[test]
+    fn a_model_that_is_described_by_halves_or_twice_is_refused() {
+        let told = |flags: &[&str]| names(flags, TWO).expect_err("refused").to_string();
+        let unknown = told(&["--model", "fst"]);
+        assert!(unknown.contains("fst") && unknown.contains("deep, fast"), "{unknown}");
+        let twice = told(&["--model", "fast", "--model-base-url", "http://a"]);
+        assert!(twice.contains("fast") && twice.contains("model_base_url"), "{twice}");
+        assert!(told(&["--model-vision"]).contains("model_vision"));
+        let ours = names(&[], "[a]\nbody = { messages = [] }\n").expect_err("refused");
+        assert!(chain(&ours).contains("messages"), "{ours}");
     }
 
     #[test]

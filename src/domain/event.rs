@@ -53,6 +53,9 @@ pub enum Event {
         id: String,
         /// How it ended.
         status: crate::domain::execution::ExecutionStatus,
+        /// The error as text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
     },
     /// Events were lost because they were read too slowly.
     Gap {

@@ -10,6 +10,12 @@ use utoipa::ToSchema;
 use crate::domain::file::{ChangedFile, OutputFile};
 use crate::domain::id::{ExecutionId, RunId, SessionId};
 
+/// A time as it is told: in milliseconds, to the microsecond.
+#[must_use]
+pub fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
 /// Code to run once. Its `env` and `stdin` are never stored, logged or echoed.
 #[derive(Clone)]
 pub struct Cell {

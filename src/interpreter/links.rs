@@ -9,6 +9,7 @@ const MAX_LINKS: usize = 200;
 /// Longer targets are no names of files.
 const MAX_TARGET_BYTES: usize = 4096;
 const SCHEME: &str = "sandbox:";
+const MARKDOWN: &str = "](";
 /// What stands before the scheme of a link: Markdown, also in angle brackets, and HTML.
 const STARTS: [&str; 4] = ["](", "](<", "href=\"", "src=\""];
 /// Folders that models call the files folder, whatever they are told.
@@ -21,6 +22,8 @@ pub struct Linked {
     pub paths: Vec<FilePath>,
     /// The links that mean no file of the files folder, as they are written.
     pub elsewhere: Vec<String>,
+    /// Targets without a scheme: files if there are such files, and nothing else if not.
+    pub perhaps: Vec<FilePath>,
 }
 
 /// The links of an answer.
@@ -44,6 +47,15 @@ pub fn linked(text: &str, files_dir: &str) -> Linked {
                     linked.elsewhere.push(target);
                 }
             }
+        }
+    }
+    for (place, start) in text.match_indices(MARKDOWN).take(MAX_LINKS) {
+        let target = target(&text[place + start.len()..], start);
+        let target =
+            target.filter(|target| target.len() <= MAX_TARGET_BYTES && !target.contains(':'));
+        let Some(path) = target.and_then(|target| path_of(target, files_dir)) else { continue };
+        if !linked.perhaps.contains(&path) {
+            linked.perhaps.push(path);
         }
     }
     linked
@@ -110,6 +122,12 @@ mod tests {
         ] {
             assert_eq!(names(text), Vec::<String>::new(), "{text}");
         }
+        let plain = linked(
+            "![c](chart.png) [x](https://a/b) [d](/files/d%20e.csv) [f](#part) [m](mailto:a)",
+            "/files",
+        );
+        let plain: Vec<String> = plain.perhaps.iter().map(ToString::to_string).collect();
+        assert_eq!(plain, ["chart.png", "d e.csv", "#part"], "what is no file is none later");
         let outside = linked("[a](sandbox:/etc/passwd) [a](sandbox:/etc/passwd)", "/files");
         assert_eq!(outside.elsewhere, ["/etc/passwd"], "it is told");
     }

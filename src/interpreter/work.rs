@@ -302,7 +302,11 @@ impl<'a> Work<'a> {
             stdin: None,
         };
         let Place { sandbox, sink, cancel, .. } = self.place;
-        sink.send(Event::ToolStarted { id: call_id.to_owned(), code: cell.code.clone() });
+        // some models number their calls anew in each message
+        let is_taken = self.results.iter().any(|result| result.id == call_id);
+        let number = self.results.len();
+        let id = if is_taken { format!("{call_id}_{number}") } else { call_id.to_owned() };
+        sink.send(Event::ToolStarted { id: id.clone(), code: cell.code.clone() });
         let execution = execute_until(*sandbox, &cell, sink, cancel).await;
         let execution = execution.map_err(End::Sandbox)?;
         self.failures = match execution.status {
@@ -314,13 +318,17 @@ impl<'a> Work<'a> {
         for file in &execution.files {
             sink.send(Event::File(file.clone()));
         }
-        sink.send(Event::ToolCompleted { id: call_id.to_owned(), status: execution.status });
-        self.keep(call_id, &execution);
+        sink.send(Event::ToolCompleted {
+            id: id.clone(),
+            status: execution.status,
+            error: execution.error.clone(),
+        });
+        self.keep(id, &execution);
         Ok(execution)
     }
 
     /// The human gets everything in full, within a bound that no human reads past.
-    fn keep(&mut self, call_id: &str, execution: &Execution) {
+    fn keep(&mut self, id: String, execution: &Execution) {
         let mut kept = execution.clone();
         // the text stands in the result once more
         let texts = kept.stdout.len() + kept.stderr.len() + 2 * kept.text.len();
@@ -333,7 +341,7 @@ impl<'a> Work<'a> {
             kept.truncated = true;
         }
         self.results.push(CodeExecResult {
-            id: call_id.to_owned(),
+            id,
             code: kept.code.clone(),
             output: vec![ResultPart::Text(kept.text.clone())],
             execution: kept,

@@ -27,7 +27,16 @@ impl Models {
         let default = self.0.first().ok_or(LlmError::NotConfigured)?;
         let Some(name) = name else { return Ok(Arc::clone(default)) };
         let found = self.0.iter().find(|model| model.name() == name);
-        found.cloned().ok_or_else(|| LlmError::UnknownModel(name.to_owned()))
+        found.cloned().ok_or_else(|| LlmError::UnknownModel {
+            name: name.to_owned(),
+            known: self.0.iter().map(|model| model.name().to_owned()).collect(),
+        })
+    }
+
+    /// Where a model is asked, for people who set it up.
+    #[must_use]
+    pub fn place(&self, name: &str) -> String {
+        self.get(Some(name)).map(|model| model.place()).unwrap_or_default()
     }
 
     /// The models as callers see them.

@@ -1,7 +1,10 @@
 //! How models fail.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::coded::{Class, Code, Coded};
 
@@ -11,12 +14,18 @@ pub enum LlmError {
     /// No model is configured.
     #[error(
         "no model is configured: set INTERPRETERD_MODEL and, for anything but OpenAI itself, \
-         INTERPRETERD_MODEL_BASE_URL (and INTERPRETERD_MODEL_API_KEY where the service wants a key)"
+         INTERPRETERD_MODEL_BASE_URL (and INTERPRETERD_MODEL_API_KEY where the service wants a key); \
+         several models stand in a TOML file, docs/models.md has an example"
     )]
     NotConfigured,
     /// No model has this name.
-    #[error("there is no model named {0}")]
-    UnknownModel(String),
+    #[error("there is no model named {name}, but {}", known.join(", "))]
+    UnknownModel {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
     /// The recording cannot be read.
     #[error("the recording {} cannot be used", .0.display())]
     Recording(PathBuf, #[source] std::io::Error),
@@ -24,10 +33,12 @@ pub enum LlmError {
     #[error("the recording does not go on from here: {0}")]
     OffScript(&'static str),
     /// The base URL is none.
-    #[error("the model's base URL is no URL")]
-    BaseUrl,
+    #[error("the base URL of the model {0} is not one: it begins with http:// or https://")]
+    BaseUrl(String),
     /// A header cannot be sent.
-    #[error("the header {0} of the model's service cannot be sent: its name or its value is none")]
+    #[error(
+        "the header {0} of the model's service cannot be sent: its name, or its value (the key, perhaps), holds what headers may not, such as the end of a line"
+    )]
     Header(String),
     /// The HTTP client cannot be made.
     #[error(transparent)]
@@ -36,21 +47,30 @@ pub enum LlmError {
     #[error("the model's service failed when this request was made before")]
     FailedBefore,
     /// The service refused the key.
-    #[error("the model's service refused the key (HTTP {0})")]
-    Auth(u16),
-    /// Too many requests.
-    #[error("the model's service is asked too often")]
+    #[error("the model's service refused the key (HTTP {status}){reason}")]
+    Auth {
+        /// What it answered.
+        status: u16,
+        /// What it says of it.
+        reason: Reason,
+    },
+    /// Too many requests, or no quota left.
+    #[error("the model's service is asked too often, or the quota is used up (HTTP 429){reason}")]
     RateLimited {
         /// When it may be asked again.
         after: Option<Duration>,
+        /// What it says of it.
+        reason: Reason,
     },
     /// The service has a fault or is overloaded.
-    #[error("the model's service failed (HTTP {status})")]
+    #[error("the model's service failed (HTTP {status}){reason}")]
     Overloaded {
         /// What it answered.
         status: u16,
         /// When it may be asked again.
         after: Option<Duration>,
+        /// What it says of it.
+        reason: Reason,
     },
     /// The answer ended before its end was told.
     #[error("the model's service broke off its answer")]
@@ -59,8 +79,13 @@ pub enum LlmError {
     #[error("the conversation is longer than the model can read")]
     ContextTooLong,
     /// The service does not accept the request.
-    #[error("the model's service does not accept the request (HTTP {0})")]
-    Refused(u16),
+    #[error("the model's service does not accept the request (HTTP {status}){reason}")]
+    Refused {
+        /// What it answered.
+        status: u16,
+        /// What it says of it.
+        reason: Reason,
+    },
     /// It took too long.
     #[error("the model's service took too long")]
     Timeout,
@@ -72,7 +97,50 @@ pub enum LlmError {
     BadResponse(&'static str),
 }
 
+/// What a service says of a failure: short, on one line, without keys of ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reason(String);
+
+/// Characters of a reason that are told.
+const MAX_REASON: usize = 300;
+
+impl Reason {
+    /// What is told of a message.
+    #[must_use]
+    pub fn new(message: &str) -> Self {
+        let plain = message.chars().map(|c| if c.is_control() { ' ' } else { c });
+        Self(plain.take(MAX_REASON).collect())
+    }
+
+    fn without(&mut self, secrets: &[SecretString]) {
+        for secret in secrets.iter().map(ExposeSecret::expose_secret) {
+            if !secret.is_empty() {
+                self.0 = self.0.replace(secret, "[key]");
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.trim().is_empty() { Ok(()) } else { write!(out, ": {}", self.0.trim()) }
+    }
+}
+
 impl LlmError {
+    /// The same, with no key in what the service said: some repeat it.
+    #[must_use]
+    pub(super) fn without(mut self, secrets: &[SecretString]) -> Self {
+        if let Self::Auth { reason, .. }
+        | Self::RateLimited { reason, .. }
+        | Self::Overloaded { reason, .. }
+        | Self::Refused { reason, .. } = &mut self
+        {
+            reason.without(secrets);
+        }
+        self
+    }
+
     /// True when the same request may do better in a moment.
     #[must_use]
     pub fn is_passing(&self) -> bool {
@@ -83,16 +151,16 @@ impl LlmError {
             | Self::Timeout
             | Self::Transport(_) => true,
             Self::NotConfigured
-            | Self::UnknownModel(_)
+            | Self::UnknownModel { .. }
             | Self::Recording(..)
             | Self::OffScript(_)
-            | Self::BaseUrl
+            | Self::BaseUrl(_)
             | Self::Header(_)
             | Self::Client(_)
-            | Self::Auth(_)
+            | Self::Auth { .. }
             | Self::FailedBefore
             | Self::ContextTooLong
-            | Self::Refused(_)
+            | Self::Refused { .. }
             | Self::BadResponse(_) => false,
         }
     }
@@ -101,7 +169,7 @@ impl LlmError {
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { after } | Self::Overloaded { after, .. } => *after,
+            Self::RateLimited { after, .. } | Self::Overloaded { after, .. } => *after,
             _ => None,
         }
     }
@@ -111,20 +179,20 @@ impl Coded for LlmError {
     fn code(&self) -> Code {
         match self {
             Self::NotConfigured => Class::NotConfigured.named("model_not_configured"),
-            Self::UnknownModel(_) => Class::Invalid.named("unknown_model"),
+            Self::UnknownModel { .. } => Class::Invalid.named("unknown_model"),
             Self::Timeout => Class::UpstreamTimeout.named("model_timeout"),
             Self::Recording(..)
             | Self::OffScript(_)
-            | Self::BaseUrl
+            | Self::BaseUrl(_)
             | Self::Header(_)
             | Self::Client(_)
-            | Self::Auth(_)
+            | Self::Auth { .. }
             | Self::FailedBefore
             | Self::RateLimited { .. }
             | Self::Overloaded { .. }
             | Self::BrokenOff
             | Self::ContextTooLong
-            | Self::Refused(_)
+            | Self::Refused { .. }
             | Self::Transport(_)
             | Self::BadResponse(_) => Class::Upstream.named("model_unavailable"),
         }

@@ -11,7 +11,7 @@ mod replay;
 
 use async_trait::async_trait;
 
-pub use error::LlmError;
+pub use error::{LlmError, Reason};
 
 use crate::domain::event::OutputSink;
 use crate::domain::run::Usage;
@@ -25,6 +25,9 @@ pub trait LanguageModel: Send + Sync {
 
     /// The wire that it is spoken to over.
     fn protocol(&self) -> &'static str;
+
+    /// Where it is asked, for people: no key, no query.
+    fn place(&self) -> String;
 
     /// True when it reads images.
     fn vision(&self) -> bool;

@@ -13,7 +13,7 @@ use sse_stream::{Sse, SseByteStream};
 use tokio::time::Instant;
 
 use super::conversation::Conversation;
-use super::{LanguageModel, LlmError, Turn};
+use super::{LanguageModel, LlmError, Reason, Turn};
 use crate::config::ModelEntry;
 use crate::domain::event::{Event, OutputSink};
 
@@ -77,6 +77,8 @@ pub(super) struct Remote<W> {
     client: reqwest::Client,
     url: Url,
     headers: HeaderMap,
+    /// What must stand in no error.
+    secrets: Vec<SecretString>,
     entry: ModelEntry,
 }
 
@@ -86,8 +88,9 @@ impl<W: Wire> Remote<W> {
         Ok(Self {
             wire,
             client: crate::net::client(LONGEST_STREAM)?,
-            url: url(base, access).ok_or(LlmError::BaseUrl)?,
+            url: url(base, access).ok_or_else(|| LlmError::BaseUrl(entry.name.clone()))?,
             headers: headers(access, entry)?,
+            secrets: entry.api_key.iter().chain(entry.headers.values()).cloned().collect(),
             entry: entry.clone(),
         })
     }
@@ -160,6 +163,15 @@ impl<W: Wire> LanguageModel for Remote<W> {
         self.wire.protocol()
     }
 
+    fn place(&self) -> String {
+        let mut url = self.url.clone();
+        url.set_query(None);
+        // a URL with a host takes both
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.into()
+    }
+
     fn vision(&self) -> bool {
         self.entry.vision
     }
@@ -175,6 +187,7 @@ impl<W: Wire> LanguageModel for Remote<W> {
         let mut pause = FIRST_PAUSE;
         for attempt in 1..=ATTEMPTS {
             let result = self.ask(&asked, &mut told).await;
+            let result = result.map_err(|error| error.without(&self.secrets));
             told.say_all();
             let error = match result {
                 // nobody asks again in another way what was half told
@@ -184,6 +197,7 @@ impl<W: Wire> LanguageModel for Remote<W> {
             };
             tracing::warn!(
                 model = self.entry.name,
+                place = self.place(),
                 error = &error as &dyn std::error::Error,
                 "a turn is tried again"
             );
@@ -237,7 +251,7 @@ fn url(base: &str, access: &Access) -> Option<Url> {
         path.push_str(version);
     }
     url.set_path(&format!("{path}{}", access.route));
-    url.has_host().then_some(url)
+    (url.has_host() && matches!(url.scheme(), "http" | "https")).then_some(url)
 }
 
 fn headers(access: &Access, entry: &ModelEntry) -> Result<HeaderMap, LlmError> {
@@ -303,9 +317,10 @@ fn retry_after(response: &Response) -> Option<Duration> {
     Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
+/// Unless it is certainly something else: not all services say what they send.
 fn is_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    !kind.is_some_and(|kind| kind.starts_with("application/json"))
+    !kind.is_some_and(|kind| kind.starts_with("application/json") || kind.starts_with("text/html"))
 }
 
 async fn whole(response: Response) -> Result<Vec<u8>, LlmError> {
@@ -377,14 +392,15 @@ fn refused(status: u16, after: Option<Duration>, body: &Value) -> LlmError {
         "prompt is too long",
         "too many tokens",
     ];
+    let reason = Reason::new(message);
     match status {
         413 => LlmError::ContextTooLong,
         400 | 422 if too_long.iter().any(|sign| said.contains(sign)) => LlmError::ContextTooLong,
-        401 | 403 => LlmError::Auth(status),
-        429 => LlmError::RateLimited { after },
+        401 | 403 => LlmError::Auth { status, reason },
+        429 => LlmError::RateLimited { after, reason },
         408 | 504 => LlmError::Timeout,
-        500.. => LlmError::Overloaded { status, after },
-        _ => LlmError::Refused(status),
+        500.. => LlmError::Overloaded { status, after, reason },
+        _ => LlmError::Refused { status, reason },
     }
 }
 
@@ -398,12 +414,21 @@ mod tests {
     fn errors_are_told_apart() {
         let too_long = json!({"error": {"code": "context_length_exceeded"}}).to_string();
         assert!(matches!(refusal(400, None, too_long.as_bytes()), LlmError::ContextTooLong));
-        assert!(matches!(refusal(400, None, b"<html>"), LlmError::Refused(400)));
-        assert!(matches!(refusal(401, None, b""), LlmError::Auth(401)));
+        assert!(matches!(refusal(400, None, b"<html>"), LlmError::Refused { status: 400, .. }));
+        assert!(matches!(refusal(401, None, b""), LlmError::Auth { status: 401, .. }));
         let after = Some(Duration::from_secs(2));
-        assert!(matches!(refusal(429, after, b""), LlmError::RateLimited { after: Some(_) }));
+        assert!(matches!(refusal(429, after, b""), LlmError::RateLimited { after: Some(_), .. }));
         assert!(matches!(refusal(503, None, b""), LlmError::Overloaded { status: 503, .. }));
-        assert!(matches!(refusal(302, None, b""), LlmError::Refused(302)));
+        assert!(matches!(refusal(302, None, b""), LlmError::Refused { status: 302, .. }));
+        let said =
+            json!({"error": {"message": format!("no\nkey sk-1 {}", "x".repeat(400))}}).to_string();
+        let told = refusal(401, None, said.as_bytes()).without(&[SecretString::from("sk-1")]);
+        let told = told.to_string();
+        assert!(
+            told.starts_with("the model's service refused the key (HTTP 401): no key [key] xxx"),
+            "{told}"
+        );
+        assert!(told.len() < 400, "{told}");
         let inside = |error: Value| check(&json!({"error": error})).expect_err("an error");
         assert!(matches!(inside(json!({"message": "x"})), LlmError::Overloaded { .. }));
         assert!(matches!(inside(json!({"code": 429})), LlmError::RateLimited { .. }));

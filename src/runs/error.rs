@@ -150,7 +150,7 @@ impl Coded for RunError {
             Self::MessageTooLong(_) => Some("/message"),
             Self::NoConversation(_) => Some("/previous_run_id"),
             Self::Session(error) => error.field(),
-            Self::Model(LlmError::UnknownModel(_)) => Some("/model"),
+            Self::Model(LlmError::UnknownModel { .. }) => Some("/model"),
             _ => None,
         }
     }

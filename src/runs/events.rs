@@ -122,7 +122,8 @@ fn retold(run: &Run) -> Vec<Sent> {
             log.push(&Event::File(file.clone()));
         }
         if with_tools {
-            log.push(&Event::ToolCompleted { id, status: execution.status });
+            let error = execution.error.clone();
+            log.push(&Event::ToolCompleted { id, status: execution.status, error });
         }
     }
     log.kept()

@@ -183,8 +183,10 @@ impl Desk {
     ) -> KeptFiles {
         let made = outcome.results.iter().flat_map(|result| &result.execution.files);
         let mut paths: BTreeSet<String> = made.map(|file| file.path.clone()).collect();
+        let perhaps = linked.perhaps.iter().filter(|path| paths.contains(path.as_str()));
+        let spoken_of: Vec<FilePath> = linked.paths.iter().chain(perhaps).cloned().collect();
         paths.extend(linked.paths.iter().map(ToString::to_string));
-        self.keep(lease.sandbox(), run.id, paths, &linked.paths, cancel).await
+        self.keep(lease.sandbox(), run.id, paths, &spoken_of, cancel).await
     }
 }
 
@@ -215,7 +217,8 @@ fn told(summary: RunSummary, outcome: Outcome, kept: &KeptFiles) -> (Run, Option
             (RunStatus::Error, Some(failure.message.clone()), Some(failure), None)
         }
         End::Model(error) => {
-            let failure = failed(FailureKind::ModelUnavailable, error.to_string());
+            let mut failure = failed(FailureKind::ModelUnavailable, error.to_string());
+            failure.retry_safe = outcome.results.is_empty();
             (RunStatus::Error, Some(failure.message.clone()), Some(failure), Some(error))
         }
     };

@@ -325,7 +325,8 @@ impl Desk {
         let data = match &result {
             Ok(answer) => serde_json::to_string(answer).ok(),
             // a run whose model failed ends as a run with an error
-            Err(RunError::ModelFailed { run_id, .. }) => {
+            Err(RunError::ModelFailed { run_id, source }) => {
+                tracing::error!(run.id = %run_id, error = source as &dyn std::error::Error, "a run's model failed");
                 let run = self.store.run(&ticket.tenant, *run_id).await.ok().flatten();
                 run.and_then(|run| serde_json::to_string(&run).ok())
             }

@@ -8,7 +8,7 @@ use super::live::Ticket;
 use super::{Desk, RunError, events};
 use crate::domain::crash;
 use crate::domain::event::Event;
-use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind};
+use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind, milliseconds};
 use crate::domain::file::OutputFile;
 use crate::domain::id::SessionId;
 use crate::domain::run::{CodeExecResult, ResultPart, Run, RunKind, RunStatus, RunSummary, Usage};
@@ -64,7 +64,7 @@ impl Desk {
         let now = OffsetDateTime::now_utc();
         run.summary.finished_at = Some(now);
         let started = run.summary.started_at.unwrap_or(run.summary.created_at);
-        run.summary.duration_ms = Some((now - started).as_seconds_f64() * 1000.0);
+        run.summary.duration_ms = Some(milliseconds((now - started).unsigned_abs()));
         let events = ticket.loud.then(|| events::written(&ticket.log));
         let Beside { files, conversation } = beside;
         let epoch = self.store.epoch();

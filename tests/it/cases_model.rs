@@ -103,17 +103,22 @@ async fn l10_nothing_again_and_again_ends_as_model_empty() {
 #[tokio::test]
 async fn l11_links_lead_to_files_and_a_missing_one_is_told() {
     let answer = "[Download](sandbox:/files/out.csv), [b](sandbox:/mnt/data/sub/b%20c.txt), \
-                  ![no](<sandbox:/files/no.png>), [x](sandbox:/etc/passwd)";
-    let code = "import os\nos.mkdir('sub')\nopen('out.csv', 'w').write('a'), open('sub/b c.txt', 'w').write('b'), open('left.txt', 'w').write('c')";
+                  ![no](<sandbox:/files/no.png>), [x](sandbox:/etc/passwd), ![c](chart.png), [d](nothing.txt)";
+    let code = "import os\nos.mkdir('sub')\nopen('out.csv', 'w').write('a'), open('sub/b c.txt', 'w').write('b'), open('left.txt', 'w').write('c'), open('chart.png', 'w').write('d')";
     for (run, _) in play("l11", &[run(&[code]), text(answer)]).await {
         assert_eq!(run["text"], answer, "the answer stays as it is");
         let files = run["output_files"].as_array().unwrap();
         let told: Vec<_> = files.iter().map(|file| (&file["path"], &file["linked"])).collect();
         let file = |path: &str, linked: bool| (json!(path), json!(linked));
-        let expected = [file("left.txt", false), file("out.csv", true), file("sub/b c.txt", true)];
+        let expected = [
+            file("chart.png", true),
+            file("left.txt", false),
+            file("out.csv", true),
+            file("sub/b c.txt", true),
+        ];
         assert_eq!(told, expected.iter().map(|(path, linked)| (path, linked)).collect::<Vec<_>>());
         assert_eq!(run["missing_files"], json!(["no.png", "/etc/passwd"]));
-        assert_eq!(run["code_exec_results"][0]["output"].as_array().unwrap().len(), 3);
+        assert_eq!(run["code_exec_results"][0]["output"].as_array().unwrap().len(), 4);
         for file in files {
             let (status, _) = crate::support::answer(
                 caller().request(reqwest::Method::HEAD, file["url"].as_str().unwrap()),

@@ -175,12 +175,17 @@ async fn a_model_that_fails_is_a_502_and_the_run_keeps_what_happened() {
     let answer = caller.post("/v1/interpret", json!({"message": question})).await;
     assert_eq!(problem(&answer), (502, "model_unavailable".into()));
     assert!(!answer.1.to_string().contains("secret"), "{}", answer.1);
+    let detail = answer.1["detail"].as_str().unwrap();
+    assert!(detail.contains(answer.1["run_id"].as_str().unwrap()), "{detail}");
     let (_, run) = caller.get(&format!("/v1/runs/{}", answer.1["run_id"].as_str().unwrap())).await;
     assert_eq!(
         (&run["status"], &run["failure"]["kind"]),
         (&json!("error"), &json!("model_unavailable"))
     );
     assert_eq!(run["code_exec_results"][0]["execution"]["stdout"], "done once\n");
+    let error = run["error"].as_str().unwrap();
+    assert!(error.ends_with("refused the key (HTTP 401): no such key sk-secret"), "{error}");
+    assert_eq!(run["failure"]["retry_safe"], false, "code has run");
 }
 
 #[tokio::test]
@@ -252,6 +257,13 @@ async fn bad_questions_are_problems() {
         asked(json!({"message": "x", "model": "other"})).await,
         (422, "unknown_model".into())
     );
+    let (_, unknown) =
+        caller.post("/v1/interpret", json!({"message": "x", "model": "other"})).await;
+    assert_eq!(unknown["detail"], "there is no model named other, but stub, claude, seeing");
+    let request = caller.request(Method::POST, "/v1/interpret").body("{}");
+    let typed = answer(request.header("content-type", "text/plain")).await;
+    assert_eq!(problem(&typed), (415, "unsupported_media_type".into()));
+    assert!(typed.1["detail"].as_str().unwrap().contains("application/json"), "{}", typed.1);
     let form = Form::new().part("file", Part::bytes(b"x".to_vec()).file_name("a"));
     let request = caller.request(Method::POST, "/v1/interpret").multipart(form);
     assert_eq!(problem(&answer(request).await), (400, "malformed_multipart".into()));

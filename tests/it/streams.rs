@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::model::{Reply, StubModel, run, text};
+use crate::support::model::{Call, Reply, StubModel, call, run, text};
 use crate::support::server::{Server, caller};
 use crate::support::sse::{self, SseEvent};
 use crate::support::{Caller, answer, problem};
@@ -154,6 +154,27 @@ async fn a_question_is_told_turn_by_turn() {
         "{run}"
     );
     assert_eq!(sse::all(events_of(&caller, run, None).await).await, events);
+}
+
+#[tokio::test]
+async fn calls_of_a_question_have_ids_of_their_own_and_tell_their_errors() {
+    let again = || Call { id: Some("call_1"), ..call("run_python", "{\"code\": \"1 / 0\"}") };
+    let question =
+        StubModel::shared().script("own-ids", &[again().into(), again().into(), text("Hm.")]);
+    let events =
+        sse::all(stream(&caller(), "/v1/interpret", &json!({"message": question})).await).await;
+    let told = |name: &str| {
+        let named = events.iter().filter(|event| event.name == name);
+        named.map(|event| event.data["id"].clone()).collect::<Vec<_>>()
+    };
+    let run = &events.last().unwrap().data;
+    let results = run["code_exec_results"].as_array().unwrap();
+    let ids: Vec<Value> = results.iter().map(|result| result["id"].clone()).collect();
+    assert_eq!(ids, ["call_1", "call_1_1"]);
+    assert_eq!((told("tool.started"), told("tool.completed")), (ids.clone(), ids));
+    let completed = events.iter().find(|event| event.name == "tool.completed").unwrap();
+    assert_eq!(completed.data["error"], results[0]["execution"]["error"]);
+    assert!(completed.data["error"].as_str().unwrap().contains("ZeroDivisionError"));
 }
 
 #[tokio::test]

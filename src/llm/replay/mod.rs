@@ -89,6 +89,10 @@ impl LanguageModel for Replay {
         "replay"
     }
 
+    fn place(&self) -> String {
+        "a recording".to_owned()
+    }
+
     fn vision(&self) -> bool {
         false
     }

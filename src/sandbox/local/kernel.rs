@@ -22,7 +22,7 @@ use super::wire::{EnvironFrame, ExecFrame, SpawnRequest, framed};
 use super::workshop;
 use super::zygote::{Spawned, Zygote};
 use crate::domain::event::OutputSink;
-use crate::domain::execution::{Cell, Execution, ExecutionStatus, Language};
+use crate::domain::execution::{Cell, Execution, ExecutionStatus, Language, milliseconds};
 use crate::domain::limits::Limits;
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
@@ -125,7 +125,7 @@ impl Kernel {
         }
         self.drain(&mut running);
         let mut execution = Execution::of(cell);
-        execution.duration_ms = Some(started.elapsed().as_secs_f64() * 1000.0);
+        execution.duration_ms = Some(milliseconds(started.elapsed()));
         let stop = running.stopping.map(|stopping| stopping.why);
         running.collector.finish(&mut execution);
         let death = match ended {
