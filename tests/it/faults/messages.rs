@@ -51,7 +51,7 @@ pub(super) fn calls() -> Vec<Fault> {
     let bad = "{\"code\": \"print(1)";
     vec![
         first("dotted-tool", call("functions.run_python", "{\"code\": \"1\"}"), Answer(1)),
-        first("tool-with-an-odd-name", call("ein Werkzeug \u{1f600}", "{}"), Answer(1)),
+        first("tool-with-an-odd-name", call("a tool \u{1f600}", "{}"), Answer(1)),
         first("tool-with-a-long-name", call(LONG_NAME, "{}"), Answer(1)),
         first(
             "cut-before-the-code",
