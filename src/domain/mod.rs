@@ -13,3 +13,4 @@ pub mod package;
 pub mod provider;
 pub mod run;
 pub mod session;
+pub mod weight;

@@ -63,7 +63,7 @@ pub(super) fn read(call: &ToolCall, cut: bool) -> Result<Request, String> {
         }
         Err(_) if cut => Err(CUT_OFF.to_owned()),
         // bare code in place of JSON
-        Err(bad) if !bad.raw.trim_start().starts_with(['{', '[']) => {
+        Err(bad) if !bad.raw.trim().is_empty() && !bad.raw.trim_start().starts_with(['{', '[']) => {
             Ok(Request { code: without_fence(&bad.raw).to_owned(), timeout: None })
         }
         Err(bad) => Err(format!("the arguments are not a JSON object: {}", bad.why)),

@@ -1,11 +1,14 @@
 //! What was said, within what a model can hold. Pure.
 
+use crate::domain::weight::weigh;
 use crate::llm::conversation::{Conversation, Message, Said, ToolResult};
 
 /// Pictures of the newest results that stay in the conversation.
 const MAX_IMAGES: usize = 8;
 /// Base64 of them together.
 const MAX_IMAGES_BYTES: usize = 15_000_000;
+/// The largest conversation: each request copies it.
+const MAX_BYTES: usize = 64 << 20;
 /// Characters of an old output that stay when the model can hold no more.
 const STUB: usize = 200;
 /// Characters of the newest outputs that stay then.
@@ -16,6 +19,8 @@ pub(super) struct History {
     conversation: Conversation,
     note: Option<Note>,
     shortened: bool,
+    /// What has been said, roughly as it stands in memory.
+    bytes: usize,
 }
 
 /// What of ours stands at the end of a conversation for one turn.
@@ -27,7 +32,12 @@ struct Note {
 
 impl History {
     pub(super) fn new(conversation: Conversation) -> Self {
-        Self { conversation, note: None, shortened: false }
+        let mut history = Self { conversation, note: None, shortened: false, bytes: 0 };
+        for message in std::mem::take(&mut history.conversation.messages) {
+            history.count(&message);
+            history.conversation.messages.push(message);
+        }
+        history
     }
 
     pub(super) fn conversation(&self) -> &Conversation {
@@ -39,14 +49,28 @@ impl History {
     }
 
     pub(super) fn add_answer(&mut self, said: Said) {
-        self.conversation.messages.push(Message::Assistant(said));
+        let message = Message::Assistant(said);
+        self.count(&message);
+        self.conversation.messages.push(message);
     }
 
     /// Adds calls with their results; old pictures make room.
     pub(super) fn add_calls(&mut self, said: Said, results: Vec<ToolResult>) {
-        self.conversation.messages.push(Message::Assistant(said));
-        self.conversation.messages.push(Message::Results(results));
+        for message in [Message::Assistant(said), Message::Results(results)] {
+            self.count(&message);
+            self.conversation.messages.push(message);
+        }
         drop_images(&mut self.conversation.messages, MAX_IMAGES, MAX_IMAGES_BYTES);
+    }
+
+    /// True when it takes more memory than a conversation may.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.bytes > MAX_BYTES
+    }
+
+    fn count(&mut self, message: &Message) {
+        let text = serde_json::to_vec(message).expect("messages have string keys");
+        self.bytes += text.len() + weigh(&text).parsed_bytes;
     }
 
     /// Tells the model something for one turn; it is no part of the history.

@@ -63,7 +63,9 @@ pub fn linked(text: &str, files_dir: &str) -> Linked {
 
 /// The text up to what closes the link; names may hold pairs of parentheses of their own.
 fn target<'a>(text: &'a str, start: &str) -> Option<&'a str> {
-    let line = text.split('\n').next().unwrap_or_default();
+    // no longer than a target may be, however long the line is
+    let near = &text[..text.floor_char_boundary(MAX_TARGET_BYTES + 1)];
+    let line = near.split('\n').next().unwrap_or_default();
     if start.contains('"') {
         return line.split_once('"').map(|(target, _)| target);
     }

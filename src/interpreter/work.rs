@@ -105,6 +105,10 @@ impl<'a> Work<'a> {
         if self.turns >= self.task.max_turns {
             return Err(self.unanswered(Limit::Turns));
         }
+        if self.history.is_too_large() {
+            let message = "the conversation has become larger than one may be".to_owned();
+            return Err(failed(FailureKind::Limit, message));
+        }
         let limit = self.limit();
         let Turn { said, cut, usage } = self.ask(limit).await?;
         self.turns += 1;
@@ -265,7 +269,9 @@ impl<'a> Work<'a> {
         } else {
             None
         };
-        let (images, notes) = pictures::of(&execution, self.model.vision()).await;
+        let pictures = pictures::of(&execution, self.model.vision());
+        let pictures = tokio::time::timeout_at(self.task.deadline, pictures).await;
+        let (images, notes) = pictures.unwrap_or_default();
         Ok(ToolResult {
             call_id: call.id.clone(),
             text: feedback::told(&execution, &notes, there.as_deref()),
@@ -330,12 +336,12 @@ impl<'a> Work<'a> {
     /// The human gets everything in full, within a bound that no human reads past.
     fn keep(&mut self, id: String, execution: &Execution) {
         let mut kept = execution.clone();
-        // the text stands in the result once more
-        let texts = kept.stdout.len() + kept.stderr.len() + 2 * kept.text.len();
+        // text and code stand in the result once more
+        let texts = kept.stdout.len() + kept.stderr.len() + 2 * (kept.text.len() + kept.code.len());
         self.kept_bytes += texts + outputs_bytes(&kept);
         if self.kept_bytes > MAX_KEPT_BYTES {
             kept.outputs.clear();
-            for text in [&mut kept.stdout, &mut kept.stderr, &mut kept.text] {
+            for text in [&mut kept.stdout, &mut kept.stderr, &mut kept.text, &mut kept.code] {
                 shorten(text);
             }
             kept.truncated = true;

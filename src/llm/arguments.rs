@@ -3,6 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::conversation::BadArguments;
+use crate::domain::weight::{Weight, weigh};
+
+/// Arguments of a call are a few texts and numbers.
+const MAX_DEPTH: usize = 32;
+const MAX_PARSED_BYTES: usize = 1 << 20;
 
 /// A JSON text or the object itself; none when empty; a text inside a text is read once more.
 pub(super) fn read(value: &Value) -> Result<Map<String, Value>, BadArguments> {
@@ -13,9 +18,16 @@ pub(super) fn read(value: &Value) -> Result<Map<String, Value>, BadArguments> {
         Value::String(raw) => raw,
         other => return Err(bad(&other.to_string(), "not an object")),
     };
+    let Weight { parsed_bytes, depth } = weigh(raw.as_bytes());
+    if depth > MAX_DEPTH || parsed_bytes > MAX_PARSED_BYTES {
+        return Err(bad("", "nested too deep, or of too many parts"));
+    }
     match serde_json::from_str(raw) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null) => Ok(Map::new()),
+        Ok(Value::String(inner)) if weigh(inner.as_bytes()).depth > MAX_DEPTH => {
+            Err(bad("", "nested too deep"))
+        }
         Ok(Value::String(inner)) => match serde_json::from_str(&inner) {
             Ok(Value::Object(object)) => Ok(object),
             _ => Err(bad(&inner, "not an object")),
@@ -50,5 +62,8 @@ mod tests {
         {
             assert!(read(&arguments).is_err(), "{arguments}");
         }
+        let deep =
+            json!(format!("{{\"code\": \"1\", \"x\": {}1{}}}", "[".repeat(40), "]".repeat(40)));
+        assert_eq!(read(&deep).expect_err("deep").raw, "", "what is not read is not kept");
     }
 }

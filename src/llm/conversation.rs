@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 
 /// Calls of one message that are read; one with more is no message.
 pub const MAX_CALLS: usize = 256;
+/// Bytes of a call's id that are kept.
+const MAX_ID: usize = 128;
 /// Characters of a tool's name that services take.
 const MAX_NAME: usize = 64;
 
@@ -137,6 +139,7 @@ pub fn tool_name(name: &str) -> String {
 
 /// The id that a call came with, or a new one where it has none or shares it.
 pub(super) fn own_id(id: Option<&str>, before: &[ToolCall]) -> String {
-    let id = id.filter(|id| !id.is_empty() && before.iter().all(|call| call.id != *id));
+    let id = id
+        .filter(|id| (1..=MAX_ID).contains(&id.len()) && before.iter().all(|call| call.id != *id));
     id.map_or_else(|| format!("call_{:016x}", fastrand::u64(..)), str::to_owned)
 }

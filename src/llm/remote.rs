@@ -16,6 +16,7 @@ use super::conversation::Conversation;
 use super::{LanguageModel, LlmError, Reason, Turn};
 use crate::config::ModelEntry;
 use crate::domain::event::{Event, OutputSink};
+use crate::domain::weight::{Weight, weigh};
 
 const ATTEMPTS: u32 = 3;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -26,8 +27,15 @@ const AFTER_THE_END: Duration = Duration::from_secs(2);
 /// Text that comes within this time is told together.
 const TOGETHER: Duration = Duration::from_millis(30);
 const TOGETHER_BYTES: usize = 512;
-/// The longest answer that is read.
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// The longest answer that is read; a stream has some hundred bytes for each piece of text.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
+const MAX_STREAM_BYTES: usize = 32 << 20;
+/// What a message may become in memory: it is copied into each request that follows.
+const MAX_PARSED_BYTES: usize = 8 << 20;
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+const MAX_DEPTH: usize = 64;
+/// What an event may become without counting.
+const SMALL_EVENT_BYTES: usize = 16 << 10;
 /// The longest that a stream may go on, however alive it is; the run's own limit is shorter.
 const LONGEST_STREAM: Duration = Duration::from_secs(3600);
 
@@ -110,6 +118,7 @@ impl<W: Wire> Remote<W> {
             return self.follow(response, told).await;
         }
         let body = until(deadline, whole(response)).await??;
+        fits(&body)?;
         let body = serde_json::from_slice(&body);
         let body = body.map_err(|_| LlmError::BadResponse("the body is not JSON"))?;
         check(&body)?;
@@ -121,6 +130,7 @@ impl<W: Wire> Remote<W> {
         let mut events = std::pin::pin!(SseByteStream::new(bounded(response)));
         let mut body = Value::Null;
         let mut ended = false;
+        let mut parsed_bytes = 0;
         loop {
             // after the end of the message, its count of tokens may come, or nothing
             let most = if ended { AFTER_THE_END } else { self.entry.timeout };
@@ -132,6 +142,11 @@ impl<W: Wire> Remote<W> {
                 Err(error) => return Err(error),
             };
             let Sse { data: Some(data), .. } = event else { continue };
+            let weight = weigh(data.as_bytes());
+            parsed_bytes += weight.parsed_bytes.saturating_sub(SMALL_EVENT_BYTES);
+            if parsed_bytes > MAX_PARSED_BYTES || weight.depth > MAX_DEPTH {
+                return Err(TOO_MUCH);
+            }
             let piece = self.wire.put(&mut body, &data)?;
             told.say(&piece.text);
             ended |= piece.ends;
@@ -139,8 +154,19 @@ impl<W: Wire> Remote<W> {
                 break;
             }
         }
+        fits(body.to_string().as_bytes())?;
         self.wire.turn(&body)
     }
+}
+
+const TOO_MUCH: LlmError =
+    LlmError::BadResponse("its message is too long, too deep or of too many parts");
+
+/// Whether a message can be kept in memory, and sent back again and again.
+fn fits(body: &[u8]) -> Result<(), LlmError> {
+    let Weight { parsed_bytes, depth } = weigh(body);
+    let fits = body.len() <= MAX_MESSAGE_BYTES && parsed_bytes <= MAX_PARSED_BYTES;
+    if fits && depth <= MAX_DEPTH { Ok(()) } else { Err(TOO_MUCH) }
 }
 
 /// A request as it is sent, again and again.
@@ -336,7 +362,7 @@ async fn whole(response: Response) -> Result<Vec<u8>, LlmError> {
 }
 
 fn bounded(response: Response) -> impl Stream<Item = Result<Bytes, Unread>> {
-    let mut left = MAX_ANSWER_BYTES;
+    let mut left = MAX_STREAM_BYTES;
     response.bytes_stream().map(move |piece| {
         let piece = piece.map_err(Unread::Broken)?;
         left = left.checked_sub(piece.len()).ok_or(Unread::TooLong)?;

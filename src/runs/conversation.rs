@@ -35,7 +35,13 @@ impl Desk {
             tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a conversation cannot be read");
             None
         });
-        let kept = kept.and_then(|text| serde_json::from_slice(&text).ok());
+        let kept = kept.and_then(|text| {
+            let read = serde_json::from_slice(&text);
+            read.inspect_err(
+                |error| tracing::error!(run.id = %id, %error, "a conversation cannot be read"),
+            )
+            .ok()
+        });
         Ok(Earlier { messages: kept.unwrap_or_else(|| retold(&run)), same_sandbox })
     }
 

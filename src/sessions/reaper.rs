@@ -14,10 +14,10 @@ impl Sessions {
     /// Ends sessions as their time is over, until told to stop.
     pub async fn reap(&self, stop: CancellationToken) {
         loop {
-            let far = Instant::now() + LOOK;
-            let next = self.next_deadline().map_or(far, |deadline| {
-                deadline.clamp(Instant::now() + Duration::from_millis(1), far)
-            });
+            // one time for both bounds: a machine may stand still between two
+            let now = Instant::now();
+            let (near, far) = (now + Duration::from_millis(1), now + LOOK);
+            let next = self.next_deadline().map_or(far, |deadline| deadline.clamp(near, far));
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.deadlines.notified() => continue,

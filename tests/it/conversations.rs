@@ -44,6 +44,8 @@ async fn a_question_goes_on_in_conversation_and_sandbox_together() {
             told.contains("It is set.") && !told.contains("The sandbox is a new one"),
             "{told}"
         );
+        let (_, listed) = caller.get(&format!("/v1/runs?session_id={}&limit=1", session.id)).await;
+        assert_eq!(listed["data"][0]["previous_run_id"], first["id"]);
         let (_, stored) = caller.get(&format!("/v1/runs/{}", second["id"].as_str().unwrap())).await;
         assert_eq!(stored, second);
     }

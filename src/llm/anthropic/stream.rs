@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::llm::LlmError;
 use crate::llm::remote::{Piece, check};
 
+const MAX_CITATIONS: usize = 256;
 /// Blocks of one message that are put together.
 const MAX_BLOCKS: usize = 512;
 
@@ -78,6 +79,7 @@ fn more(body: &mut Value, event: &Value) -> String {
         "input_json_delta" if piece("partial_json").is_empty() => {}
         "input_json_delta" => append(&mut block["input"], piece("partial_json")),
         "citations_delta" => match &mut block["citations"] {
+            Value::Array(list) if list.len() >= MAX_CITATIONS => {}
             Value::Array(list) => list.push(delta["citation"].clone()),
             other => *other = json!([delta["citation"]]),
         },

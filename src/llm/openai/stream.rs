@@ -3,12 +3,16 @@
 //! Servers differ: a call's index may be missing or the same for all, its id or name may come late,
 //! the end may be a reason, `[DONE]`, or both.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::wire;
 use crate::llm::LlmError;
 use crate::llm::conversation::MAX_CALLS;
 use crate::llm::remote::{Piece, check};
+
+/// Fields of a message that are kept besides, and parts of one of them.
+const MAX_FIELDS: usize = 16;
+const MAX_PARTS: usize = 256;
 
 pub(super) fn put(body: &mut Value, event: &str) -> Result<Piece, LlmError> {
     if event.trim() == "[DONE]" {
@@ -34,6 +38,10 @@ pub(super) fn put(body: &mut Value, event: &str) -> Result<Piece, LlmError> {
     }
     let mut text = String::new();
     for (name, value) in choice["delta"].as_object().into_iter().flatten() {
+        let known = whole["message"].as_object().map_or(0, Map::len);
+        if known >= MAX_FIELDS && whole["message"].get(name).is_none() {
+            continue;
+        }
         match (name.as_str(), value) {
             (_, Value::Null) | ("role", _) => {}
             ("content", value) => {
@@ -41,7 +49,10 @@ pub(super) fn put(body: &mut Value, event: &str) -> Result<Piece, LlmError> {
                 append(&mut whole["message"]["content"], &text);
             }
             ("tool_calls", Value::Array(pieces)) => {
-                pieces.iter().try_for_each(|piece| call(&mut whole["message"], piece))?;
+                let pieces = pieces.iter().take(MAX_CALLS);
+                for piece in pieces {
+                    call(&mut whole["message"], piece)?;
+                }
             }
             (name, Value::String(more)) => append(&mut whole["message"][name], more),
             (name, Value::Array(more)) => extend(&mut whole["message"][name], more),
@@ -60,7 +71,8 @@ fn append(place: &mut Value, more: &str) {
 
 fn extend(place: &mut Value, more: &[Value]) {
     match place {
-        Value::Array(list) => list.extend_from_slice(more),
+        Value::Array(list) if list.len() >= MAX_PARTS => {}
+        Value::Array(list) => list.extend(more.iter().take(MAX_PARTS).cloned()),
         other => *other = Value::from(more),
     }
 }

@@ -3,15 +3,13 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::domain::weight::{Weight, weigh};
+
 /// The longest frame accepted from a kernel.
 const MAX_FRAME_BYTES: usize = 32 << 20;
 /// What the values of a frame may take once they are parsed; a large figure of plotly has some
 /// hundred thousand numbers.
 const MAX_PARSED_BYTES: usize = 64 << 20;
-/// What a parsed value takes besides its text.
-const PART_BYTES: usize = 32;
-/// What a parsed object takes at least: its tree has room for eleven members from the first on.
-const OBJECT_BYTES: usize = 704;
 /// Less than what a store can read again once it is wrapped.
 const MAX_DEPTH: usize = 64;
 /// Larger buffers are not kept between frames.
@@ -157,42 +155,13 @@ impl FrameReader {
     }
 }
 
-/// What a JSON text becomes when it is parsed.
-#[derive(Debug, PartialEq, Eq)]
-struct Weight {
-    /// Besides its text.
-    parsed_bytes: usize,
-    depth: usize,
-}
-
-/// Before anything is parsed: a short text of many small values takes much memory.
-fn weigh(body: &[u8]) -> Weight {
-    let mut weight = Weight { parsed_bytes: PART_BYTES, depth: 0 };
-    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
-    for byte in body {
-        match (in_text, byte) {
-            (true, _) if escaped => escaped = false,
-            (true, b'\\') => escaped = true,
-            (_, b'"') => in_text = !in_text,
-            (false, b',') => weight.parsed_bytes += PART_BYTES,
-            (false, b'[' | b'{') => {
-                depth += 1;
-                weight.depth = weight.depth.max(depth);
-                weight.parsed_bytes += if *byte == b'{' { OBJECT_BYTES } else { PART_BYTES };
-            }
-            (false, b']' | b'}') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    weight
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+    use crate::domain::weight::{OBJECT_BYTES, PART_BYTES};
     use crate::sandbox::local::wire::framed;
 
     #[test]
@@ -252,8 +221,6 @@ mod tests {
             reader.push(body.as_bytes());
             assert!(matches!(reader.next(), Err(FrameError::TooHeavy(_))), "{small}");
         }
-        let parsed_bytes = OBJECT_BYTES + 4 * PART_BYTES;
-        assert_eq!(weigh(br#"{"a": "x,[\",{", "b": [1, 2]}"#), Weight { parsed_bytes, depth: 2 });
     }
 
     /// Every frame that can be read from these bytes, and whether they break the rules.

@@ -76,6 +76,78 @@ async fn a_run_is_cancelled_while_it_waits_to_ask_again() {
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
+/// What a small text would become in memory is weighed before it is read.
+#[tokio::test]
+async fn messages_that_weigh_too_much_are_refused_and_the_service_stays_small() {
+    let model = StubModel::start();
+    let server = crate::support::server::Server::start(&[
+        ("MODEL", "stub"),
+        ("MODEL_BASE_URL", &model.base_url),
+        ("MODEL_API_KEY", crate::support::model::KEY),
+    ]);
+    let caller = server.caller();
+    let before = server.peak_bytes();
+    let objects = vec![json!({"a": 0}); 200_000];
+    let json_type = || vec![("content-type", "application/json".to_owned())];
+    let events = || vec![("content-type", "text/event-stream".to_owned())];
+    let message = json!({"role": "assistant", "content": "x", "extra": objects});
+    let whole = json!({"choices": [{"message": message}]}).to_string();
+    let pieces = vec![json!({"id": "0"}); 500_000];
+    let pieces = json!({"choices": [{"delta": {"tool_calls": pieces}}]});
+    let deep = format!("{{\"choices\": {}1{}}}", "[".repeat(100), "]".repeat(100));
+    let long = json!({"choices": [{"message": {"content": "x".repeat(5 << 20)}}]}).to_string();
+    let of_streams = format!("data: {pieces}\n\n");
+    for (name, headers, body, streamed) in [
+        ("objects", json_type(), whole, false),
+        ("deep", json_type(), deep, false),
+        ("long", json_type(), long, false),
+        ("pieces", events(), of_streams, true),
+    ] {
+        let message = model.script(name, &[http(200, headers, &body)]);
+        let request =
+            caller.request(Method::POST, "/v1/interpret").json(&json!({"message": message}));
+        let accept = if streamed { "text/event-stream" } else { "application/json" };
+        let response = send(request.header("accept", accept)).await;
+        let error = if streamed {
+            sse::all(response).await.pop().unwrap().data["error"].clone()
+        } else {
+            assert_eq!(response.status(), 502, "{name}");
+            let told: Value = response.json().await.unwrap();
+            let path = format!("/v1/runs/{}", told["run_id"].as_str().unwrap());
+            caller.get(&path).await.1["error"].clone()
+        };
+        assert!(
+            error.as_str().unwrap().contains("too long, too deep or of too many parts"),
+            "{name}: {error}"
+        );
+    }
+    let grown = server.peak_bytes() - before;
+    assert!(grown < 100 << 20, "grown by {grown} bytes");
+}
+
+#[tokio::test]
+async fn arguments_nested_deep_are_told_and_the_conversation_stays_readable() {
+    let deep = format!("{{\"code\": \"1\", \"x\": {}1{}}}", "[".repeat(121), "]".repeat(121));
+    let replies = [
+        crate::support::model::call("run_python", &deep).into(),
+        run(&["print('seen it')"]),
+        text("Done."),
+        text("On."),
+    ];
+    let message = StubModel::shared().script("deep-arguments", &replies);
+    let (_, first) = caller().post("/v1/interpret", json!({"message": message})).await;
+    assert_eq!(
+        (&first["text"], first["code_exec_results"].as_array().unwrap().len()),
+        (&json!("Done."), 1)
+    );
+    let body = json!({"message": "and?", "previous_run_id": first["id"]});
+    let (_, second) = caller().post("/v1/interpret", body).await;
+    assert_eq!(second["text"], "On.");
+    let told =
+        StubModel::shared().requests("deep-arguments").pop().unwrap()["messages"].to_string();
+    assert!(told.contains("nested too deep") && told.contains("seen it"), "{told}");
+}
+
 #[tokio::test]
 async fn the_tokens_of_a_run_are_limited_and_an_answer_is_asked_for() {
     let model = StubModel::start();
