@@ -83,7 +83,7 @@ pub enum RunError {
     #[error(transparent)]
     Model(#[from] LlmError),
     /// The model failed; what happened until then is recorded.
-    #[error("{source}")]
+    #[error("the model of the run {run_id} failed")]
     ModelFailed {
         /// The run that recorded it.
         run_id: RunId,
