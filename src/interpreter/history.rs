@@ -68,9 +68,16 @@ impl History {
         self.bytes > MAX_BYTES
     }
 
+    /// Pictures are not counted: old ones make room, within a bound of their own.
     fn count(&mut self, message: &Message) {
-        let text = serde_json::to_vec(message).expect("messages have string keys");
-        self.bytes += text.len() + weigh(&text).parsed_bytes;
+        self.bytes += match message {
+            Message::User(text) => text.len(),
+            Message::Assistant(said) => {
+                let text = serde_json::to_vec(said).expect("messages have string keys");
+                text.len() + weigh(&text).parsed_bytes
+            }
+            Message::Results(results) => results.iter().map(|result| result.text.len()).sum(),
+        };
     }
 
     /// Tells the model something for one turn; it is no part of the history.
@@ -222,6 +229,25 @@ mod tests {
         }
         let messages = history.into_messages();
         assert_eq!(texts(&messages), ["q", "[images dropped to save room: 4]\n", "", ""]);
+    }
+
+    #[test]
+    fn what_is_said_is_bounded_and_pictures_that_made_room_do_not_count() {
+        let mut history = history(vec![Message::User("q".to_owned())]);
+        let drawn = || {
+            let base64 = "A".repeat(4_000_000);
+            let image = Image { mime: "image/png".to_owned(), base64 };
+            ToolResult { images: vec![image; 3], ..result("", 0) }
+        };
+        for _ in 0..10 {
+            history.add_calls(said(), vec![drawn()]);
+        }
+        assert!(!history.is_too_large(), "120 MB were drawn, 15 MB stay");
+        let long = Said { text: "x".repeat(MAX_BYTES / 2), ..said() };
+        history.add_answer(long.clone());
+        assert!(!history.is_too_large());
+        history.add_answer(long);
+        assert!(history.is_too_large());
     }
 
     #[test]
