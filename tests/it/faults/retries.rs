@@ -57,6 +57,20 @@ async fn nothing_is_asked_again_once_text_was_told() {
 }
 
 #[tokio::test]
+async fn a_message_ends_with_its_mark_and_not_with_its_connection() {
+    for wire in super::WIRES {
+        let open = answer_text().shaped(Shape { stays_open: true, ..Shape::default() });
+        let message = StubModel::shared().script(&format!("mark-{wire}"), &[open]);
+        // less than is waited for more where the end has no mark
+        let body = json!({"message": message, "model": wire, "timeout_seconds": 1.5});
+        let request = caller().request(Method::POST, "/v1/interpret").json(&body);
+        let response = send(request.header("accept", "text/event-stream")).await;
+        let run = sse::all(response).await.pop().unwrap().data;
+        assert_eq!((&run["status"], &run["text"]), (&json!("success"), &json!(ANSWER)), "{run}");
+    }
+}
+
+#[tokio::test]
 async fn a_run_is_cancelled_while_it_waits_to_ask_again() {
     let message =
         StubModel::shared().script("cancel-pause", &[run(&["x = 1"]), limited("30"), text("no")]);
