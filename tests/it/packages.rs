@@ -364,18 +364,30 @@ async fn restricted_sessions_have_packages_too() {
     let server =
         server(&index, &[("LOCAL_LEVELS", "restricted"), ("LOCAL_PACKAGE_SETS", "demo-b")]);
     let caller = server.caller();
-    for (packages, module) in [("demo-a", "demo_a"), ("demo-b", "demo_b")] {
+    for (packages, module, version) in [("demo-a", "demo_a", "2.0"), ("demo-b", "demo_b", "1.0")] {
         let session = caller.session_with(json!({"packages": [packages]})).await;
         let code = format!(
             "import {module}, subprocess, sys\n\
             subprocess.run([sys.executable, '-c', 'import {module}; print({module}.VERSION)'], capture_output=True, text=True).stdout"
         );
-        assert_ne!(session.text(&code).await, "''");
+        assert_eq!(session.text(&code).await, format!("'{version}\\n'"));
         let network = "import socket\nsocket.socket()";
         assert_eq!(session.exec(network).await["error_detail"]["name"], "PermissionError");
         let others = format!("import os\nos.listdir({:?})", server.data_dir.join("layers"));
         assert_eq!(session.exec(&others).await["error_detail"]["name"], "PermissionError");
     }
+}
+
+#[tokio::test]
+async fn restricted_sessions_keep_our_code_while_others_packages_are_installed() {
+    let index = usual();
+    let server = server(&index, &[("LOCAL_LEVELS", "restricted")]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let other = caller.session_with(json!({"packages": ["demo-a"]})).await;
+    assert_eq!(ready(&other).await["state"], "ready");
+    let shadow = "import os\nsorted(os.listdir(os.environ['PYTHONPATH']))";
+    assert_eq!(session.text(shadow).await, "['bin', 'pip', 'sitecustomize.py']");
 }
 
 #[tokio::test]

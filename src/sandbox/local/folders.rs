@@ -18,11 +18,12 @@ pub(super) const ZYGOTE: &str = "zygote";
 const MAX_DEPTH: usize = 128;
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Makes a place for the folders of sessions and writes the zygote's anew. `first`: also clears
-/// what an earlier start of the service left.
-pub(super) fn prepare(rooms: &Path, first: bool) -> io::Result<()> {
+/// Makes a place for the folders of sessions without what an earlier start of the service left, and
+/// writes the zygotes' code. Never while one runs: zygotes and sessions read it, and Landlock knows
+/// a folder by its inode.
+pub(super) fn prepare(rooms: &Path) -> io::Result<()> {
     fs::create_dir_all(rooms)?;
-    for entry in fs::read_dir(rooms)?.flatten().filter(|it| first || it.file_name() == ZYGOTE) {
+    for entry in fs::read_dir(rooms)?.flatten() {
         if let Err(error) = remove(&entry.path()) {
             tracing::warn!(%error, folder = %entry.path().display(), "left behind");
         }

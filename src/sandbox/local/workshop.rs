@@ -62,9 +62,9 @@ pub(super) struct Workshop {
     /// Sets of packages that have a zygote of their own.
     sets: Vec<PackageSet>,
     closed: AtomicBool,
-    /// Folders that an earlier start of the service left are removed once: a warden that is started
-    /// anew finds those of sessions that live on.
-    cleared: AtomicBool,
+    /// Whether the folder of rooms is prepared, which is done once: a warden that is started anew
+    /// finds those of sessions that live on, and others read the zygotes' code in it meanwhile.
+    prepared: Arc<StdMutex<bool>>,
     /// The level that worked first stays: a session is never weaker than what was told.
     level: OnceLock<IsolationLevel>,
 }
@@ -117,7 +117,7 @@ impl Workshop {
             )),
             sets: settings.local.package_sets(),
             closed: AtomicBool::new(false),
-            cleared: AtomicBool::new(false),
+            prepared: Arc::default(),
             level: OnceLock::new(),
         }
     }
@@ -236,18 +236,19 @@ impl Workshop {
 
     /// Folders on the host: of layers, and of sessions without a root of their own.
     async fn prepare_folders(&self, level: IsolationLevel) -> Result<(), LocalError> {
-        let first = !self.cleared.swap(true, Ordering::SeqCst);
+        let prepared = Arc::clone(&self.prepared);
         let (rooms, layers) = (self.rooms_dir.clone(), Arc::clone(&self.layers));
         let prepare = move || {
             layers.prepare()?;
-            if level == IsolationLevel::Namespaced {
-                Ok(())
-            } else {
-                folders::prepare(&rooms, first)
+            let mut prepared = prepared.lock().expect("no panic while it is held");
+            if level != IsolationLevel::Namespaced && !*prepared {
+                folders::prepare(&rooms)?;
+                *prepared = true;
             }
+            Ok(())
         };
-        let prepared = tokio::task::spawn_blocking(prepare).await;
-        prepared.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)
+        let done = tokio::task::spawn_blocking(prepare).await;
+        done.map_err(io::Error::from).and_then(|done| done).map_err(LocalError::Folder)
     }
 
     /// A host may let a warden start and allow it no room.
