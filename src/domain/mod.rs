@@ -11,6 +11,7 @@ pub mod limits;
 pub mod list;
 pub mod package;
 pub mod provider;
+pub mod reason;
 pub mod run;
 pub mod session;
 pub mod weight;

@@ -1,12 +1,12 @@
 //! How models fail.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 use crate::domain::coded::{Class, Code, Coded};
+use crate::domain::reason::Reason;
 
 /// What could not be had from a model.
 #[derive(Debug, thiserror::Error)]
@@ -95,36 +95,6 @@ pub enum LlmError {
     /// What it answered is not what the protocol says.
     #[error("the model's service answered something else than the protocol says: {0}")]
     BadResponse(&'static str),
-}
-
-/// What a service says of a failure: short, on one line, without keys of ours.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reason(String);
-
-/// Characters of a reason that are told.
-const MAX_REASON: usize = 300;
-
-impl Reason {
-    /// What is told of a message.
-    #[must_use]
-    pub fn new(message: &str) -> Self {
-        let plain = message.chars().map(|c| if c.is_control() { ' ' } else { c });
-        Self(plain.take(MAX_REASON).collect())
-    }
-
-    fn without(&mut self, secrets: &[SecretString]) {
-        for secret in secrets.iter().map(ExposeSecret::expose_secret) {
-            if !secret.is_empty() {
-                self.0 = self.0.replace(secret, "[key]");
-            }
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.trim().is_empty() { Ok(()) } else { write!(out, ": {}", self.0.trim()) }
-    }
 }
 
 impl LlmError {

@@ -11,7 +11,7 @@ mod replay;
 
 use async_trait::async_trait;
 
-pub use error::{LlmError, Reason};
+pub use error::LlmError;
 
 use crate::domain::event::OutputSink;
 use crate::domain::run::Usage;

@@ -13,9 +13,10 @@ use sse_stream::{Sse, SseByteStream};
 use tokio::time::Instant;
 
 use super::conversation::Conversation;
-use super::{LanguageModel, LlmError, Reason, Turn};
+use super::{LanguageModel, LlmError, Turn};
 use crate::config::ModelEntry;
 use crate::domain::event::{Event, OutputSink};
+use crate::domain::reason::Reason;
 use crate::domain::weight::{Weight, weigh};
 
 const ATTEMPTS: u32 = 3;

@@ -3,9 +3,8 @@
 use super::frames::{DoneStatus, KernelFrame};
 use crate::domain::event::{Event, OutputSink};
 use crate::domain::execution::{ErrorDetail, Execution, ExecutionStatus, Output};
+use crate::sandbox::streams::{Capture, MAX_OUTPUTS_BYTES, Stream, Streams, cut_text};
 
-/// Rich results of one cell together.
-const MAX_OUTPUTS_BYTES: usize = 16 << 20;
 /// Frames of one cell that are kept; at [`ABUSE`] times as many the session is ended.
 const MAX_FRAMES: usize = 10_000;
 /// Bytes in frames of one cell that are kept.
@@ -17,99 +16,11 @@ const MAX_TRACEBACK_BYTES: usize = 256 * 1024;
 /// Output of earlier cells' threads that is kept.
 const MAX_LATE_BYTES: usize = 64 * 1024;
 
-/// The start and the end of a stream, byte-exact while it is no longer than its cap.
-#[derive(Debug)]
-pub(super) struct Capture {
-    cap: usize,
-    head: Vec<u8>,
-    /// A ring once it is full; `oldest` is where it starts.
-    tail: Vec<u8>,
-    oldest: usize,
-    total: u64,
-    /// An unfinished character at the end of what listeners have been sent.
-    pending: Vec<u8>,
-}
-
-impl Capture {
-    pub(super) fn new(cap: usize) -> Self {
-        Self { cap, head: Vec::new(), tail: Vec::new(), oldest: 0, total: 0, pending: Vec::new() }
-    }
-
-    pub(super) fn push(&mut self, mut bytes: &[u8]) {
-        self.total += bytes.len() as u64;
-        let room = self.cap / 2 - self.head.len();
-        let (head, rest) = bytes.split_at(room.min(bytes.len()));
-        self.head.extend_from_slice(head);
-        let ring = self.cap - self.cap / 2;
-        bytes = &rest[rest.len().saturating_sub(ring)..];
-        let (fill, over) = bytes.split_at((ring - self.tail.len()).min(bytes.len()));
-        self.tail.extend_from_slice(fill);
-        let (first, second) = over.split_at((ring - self.oldest).min(over.len()));
-        self.tail[self.oldest..self.oldest + first.len()].copy_from_slice(first);
-        self.tail[..second.len()].copy_from_slice(second);
-        self.oldest = (self.oldest + over.len()) % ring;
-    }
-
-    /// The same bytes for listeners, whole characters only.
-    pub(super) fn piece(&mut self, bytes: &[u8]) -> Option<String> {
-        self.pending.extend_from_slice(bytes);
-        let whole = match std::str::from_utf8(&self.pending) {
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            _ => self.pending.len(),
-        };
-        let rest = self.pending.split_off(whole);
-        let piece = String::from_utf8_lossy(&self.pending).into_owned();
-        self.pending = rest;
-        (!piece.is_empty()).then_some(piece)
-    }
-
-    fn is_cut(&self) -> bool {
-        self.total > self.cap as u64
-    }
-
-    /// The text, and whether bytes had to be replaced.
-    fn into_text(mut self) -> (String, bool) {
-        self.tail.rotate_left(self.oldest);
-        if !self.is_cut() {
-            self.head.extend_from_slice(&self.tail);
-            return text(self.head);
-        }
-        let missing = self.total - (self.head.len() + self.tail.len()) as u64;
-        self.head.truncate(whole_characters(&self.head));
-        let start = self.tail.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count();
-        let (head, head_lossy) = text(self.head);
-        let (tail, tail_lossy) = text(self.tail.split_off(start));
-        (format!("{head}\n[... {missing} bytes not kept ...]\n{tail}"), head_lossy || tail_lossy)
-    }
-}
-
-fn whole_characters(bytes: &[u8]) -> usize {
-    match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() => error.valid_up_to(),
-        _ => bytes.len(),
-    }
-}
-
-fn text(bytes: Vec<u8>) -> (String, bool) {
-    match String::from_utf8(bytes) {
-        Ok(text) => (text, false),
-        Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
-    }
-}
-
-/// Which of the two pipes bytes came from.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Stream {
-    Stdout,
-    Stderr,
-}
-
 /// Gathers one cell.
 #[derive(Debug)]
 pub(super) struct Collector {
     late: Capture,
-    stdout: Capture,
-    stderr: Capture,
+    streams: Streams,
     outputs: Vec<Shown>,
     outputs_bytes: usize,
     frames: usize,
@@ -135,8 +46,7 @@ impl Collector {
     pub(super) fn new(output_cap: usize) -> Self {
         Self {
             late: Capture::new(MAX_LATE_BYTES),
-            stdout: Capture::new(output_cap),
-            stderr: Capture::new(output_cap),
+            streams: Streams::new(output_cap),
             outputs: Vec::new(),
             outputs_bytes: 0,
             frames: 0,
@@ -153,19 +63,7 @@ impl Collector {
     }
 
     pub(super) fn stream(&mut self, stream: Stream, bytes: &[u8], sink: &OutputSink) {
-        let capture = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
-        };
-        capture.push(bytes);
-        if sink.is_read()
-            && let Some(piece) = capture.piece(bytes)
-        {
-            sink.send(match stream {
-                Stream::Stdout => Event::Stdout { text: piece },
-                Stream::Stderr => Event::Stderr { text: piece },
-            });
-        }
+        self.streams.push(stream, bytes, sink);
     }
 
     /// Counts a frame, of this cell or not.
@@ -253,26 +151,15 @@ impl Collector {
 
     /// Puts what was gathered into the execution: streams, outputs and the code's own error.
     pub(super) fn finish(self, execution: &mut Execution) {
-        execution.stdout_bytes = self.stdout.total;
-        execution.stderr_bytes = self.stderr.total;
-        execution.truncated |= self.dropped || self.stdout.is_cut() || self.stderr.is_cut();
-        let late_any = self.late.total > 0;
-        let (stdout, stdout_lossy) = self.stdout.into_text();
-        let (stderr, stderr_lossy) = self.stderr.into_text();
+        execution.truncated |= self.dropped;
+        let late_any = !self.late.is_empty();
         let (late, late_lossy) = self.late.into_text();
-        execution.stdout = stdout;
-        execution.stderr = stderr;
-        execution.lossy = stdout_lossy || stderr_lossy || late_lossy;
+        self.streams.finish(execution);
+        execution.lossy |= late_lossy;
         execution.late_output = late_any.then_some(late);
         execution.outputs = self.outputs.into_iter().map(|shown| shown.output).collect();
         execution.error_detail = self.error;
     }
-}
-
-/// A text within its limit, its end cut off between two characters.
-fn cut_text(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
-    text
 }
 
 /// Puts the kernel's word on how the cell ended into the execution.
@@ -306,7 +193,6 @@ pub(super) fn settle(
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use serde_json::{Map, Value};
 
     use super::*;
@@ -325,48 +211,6 @@ mod tests {
             update,
             cut: Vec::new(),
         }
-    }
-
-    proptest! {
-        #[test]
-        fn a_stream_is_exact_up_to_its_cap_and_keeps_both_ends_beyond(
-            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..12),
-            cap in 2usize..80,
-        ) {
-            let mut capture = Capture::new(cap);
-            for piece in &pieces {
-                capture.push(piece);
-            }
-            let all = pieces.concat();
-            prop_assert_eq!(capture.total, all.len() as u64);
-            let mut kept = capture.head.clone();
-            let mut tail = capture.tail.clone();
-            tail.rotate_left(capture.oldest);
-            if all.len() <= cap {
-                kept.extend(tail);
-                prop_assert_eq!(kept, all);
-            } else {
-                prop_assert_eq!(kept.as_slice(), &all[..cap / 2]);
-                prop_assert_eq!(tail.as_slice(), &all[all.len() - (cap - cap / 2)..]);
-            }
-        }
-
-        #[test]
-        fn listeners_get_the_text_whole_however_it_is_cut(text in "\\PC{0,20}", cut in 0usize..40) {
-            let mut capture = Capture::new(1000);
-            let (first, second) = text.as_bytes().split_at(cut.min(text.len()));
-            let pieces = [capture.piece(first), capture.piece(second)];
-            prop_assert_eq!(pieces.into_iter().flatten().collect::<String>(), text);
-        }
-    }
-
-    #[test]
-    fn a_cut_stream_says_how_much_is_missing_and_splits_no_character() {
-        let mut capture = Capture::new(8);
-        capture.push("éééééééééé".as_bytes());
-        let (text, lossy) = capture.into_text();
-        assert_eq!(text, "éé\n[... 12 bytes not kept ...]\néé");
-        assert!(!lossy);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::collect::{Collector, Stream, settle};
+use super::collect::{Collector, settle};
 use super::ending::{Death, Stop, tell_death, tell_exceeded, tell_stop};
 use super::error::LocalError;
 use super::files::Files;
@@ -24,6 +24,7 @@ use super::zygote::{Spawned, Zygote};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, Language, milliseconds};
 use crate::domain::limits::Limits;
+use crate::sandbox::streams::Stream;
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 const SEND_LIMIT: Duration = Duration::from_secs(10);
