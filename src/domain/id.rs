@@ -64,6 +64,15 @@ ids! {
     ReplicaId,
 }
 
+/// Who makes sandboxes elsewhere, so that those of others are never touched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Maker {
+    /// The deployment: all replicas that share a store.
+    pub deployment_id: Uuid,
+    /// This replica of it.
+    pub replica_id: Uuid,
+}
+
 /// Whose things they are. Every store method takes one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tenant(String);

@@ -69,6 +69,16 @@ impl Session {
     }
 }
 
+/// All that is needed to find a sandbox again. It holds no key: it is written down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// What the provider calls it.
+    pub sandbox_id: String,
+    /// What the provider needs besides, for itself alone.
+    #[serde(default)]
+    pub detail: serde_json::Value,
+}
+
 /// Why a session's sandbox could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionFailure {

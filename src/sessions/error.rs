@@ -77,6 +77,20 @@ impl Coded for SessionError {
         }
     }
 
+    fn told(&self) -> Option<String> {
+        match self {
+            Self::Sandbox(error) => error.told(),
+            _ => None,
+        }
+    }
+
+    fn retry_safe(&self) -> Option<bool> {
+        match self {
+            Self::Sandbox(error) => error.retry_safe(),
+            _ => (self.code().class == Class::Unavailable).then_some(true),
+        }
+    }
+
     fn field(&self) -> Option<&'static str> {
         match self {
             Self::Sandbox(error) => error.field(),

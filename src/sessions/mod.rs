@@ -3,6 +3,7 @@
 mod error;
 mod files;
 pub mod lease;
+mod making;
 pub mod reaper;
 mod recovery;
 mod slot;
@@ -12,29 +13,26 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use error::SessionError;
 use lease::Lease;
+pub use making::Starting;
 pub use recovery::RecoveredSessions;
 use slot::{Ended, Slot};
 
 use crate::config::LimitSettings;
 use crate::domain::claim::Claim;
 use crate::domain::coded::chain;
-use crate::domain::crash;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::limits::LimitsRequest;
 use crate::domain::list::Page;
 use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Isolation, ProviderInfo};
-use crate::domain::session::{EndReason, Session, SessionState};
+use crate::domain::session::{EndReason, Session};
 use crate::sandbox::connect::Providers;
-use crate::sandbox::{
-    PackagesError, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec,
-};
+use crate::sandbox::{ProviderReport, Sandbox, SandboxError, SandboxProvider};
 use crate::store::Store;
 
 /// What a caller asks a session to be; what is None is taken from the settings.
@@ -80,23 +78,6 @@ pub struct Sessions {
     limits: LimitSettings,
     /// Rung when a deadline has come nearer.
     deadlines: Notify,
-}
-
-/// A session that is written down and has no sandbox yet.
-pub struct Starting {
-    slot: Arc<Slot>,
-    provider: Arc<dyn SandboxProvider>,
-    spec: SandboxSpec,
-    /// Packages are installed first, which takes its time.
-    pub installs: bool,
-}
-
-impl Starting {
-    /// The session as it is now.
-    #[must_use]
-    pub fn session(&self) -> Session {
-        self.slot.snapshot()
-    }
 }
 
 struct Entry {
@@ -170,120 +151,6 @@ impl Sessions {
         self.providers.iter().map(|entry| entry.info(&self.default_provider)).collect()
     }
 
-    /// Makes a session and waits until it is ready for its first cell.
-    pub async fn create(&self, tenant: &Tenant, new: NewSession) -> Result<Session, SessionError> {
-        let starting = self.begin(tenant, new).await?;
-        self.furnish(starting).await
-    }
-
-    /// Writes a session down, whose sandbox must then be made.
-    pub async fn begin(&self, tenant: &Tenant, new: NewSession) -> Result<Starting, SessionError> {
-        let entry = self.entry(new.provider.as_deref())?;
-        let limits = entry.provider.limits(&new.limits)?;
-        let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds);
-        let idle = new.idle.unwrap_or(self.limits.idle_seconds);
-        let now = OffsetDateTime::now_utc();
-        let session = Session {
-            id: new.id.unwrap_or_else(SessionId::new),
-            provider: entry.name.clone(),
-            sandbox_id: None,
-            state: SessionState::Starting,
-            isolation: entry.isolation(),
-            capabilities: entry.provider.capabilities(),
-            limits,
-            files_dir: None,
-            packages: new.packages.texts(),
-            created_at: now,
-            last_used_at: now,
-            expires_at: now + lifetime,
-            ended_at: None,
-            end_reason: None,
-            progress: None,
-            failure: None,
-            metadata: new.metadata,
-        };
-        let id = session.id;
-        let slot =
-            Arc::new(Slot::new(tenant.clone(), session, lifetime, idle, self.limits.session_queue));
-        let spec = SandboxSpec {
-            session_id: id,
-            limits,
-            env: new.env,
-            packages: new.packages,
-            lifetime,
-            primed: false,
-        };
-        self.admit(&slot)?;
-        let asked = entry.provider.installs(&spec.packages);
-        let installs = tokio::time::timeout(self.limits.create_seconds, asked).await;
-        let installs = installs.unwrap_or(false); // one that is so slow now fails to be made
-        // the row stands before the sandbox does: whatever happens between, the session is known
-        if let Err(error) =
-            self.store.insert_session(tenant, &slot.snapshot(), new.claim.as_ref()).await
-        {
-            self.forget(id);
-            return Err(error.into());
-        }
-        crash::point("session.inserted");
-        self.deadlines.notify_one();
-        Ok(Starting { slot, provider: Arc::clone(&entry.provider), spec, installs })
-    }
-
-    /// Makes the sandbox of a session that was written down.
-    pub async fn furnish(&self, starting: Starting) -> Result<Session, SessionError> {
-        let Starting { slot, provider, spec, installs } = starting;
-        let installed =
-            if installs { self.install(&slot, &*provider, &spec).await } else { Ok(()) };
-        if slot.is_over() {
-            return Err(slot.gone());
-        }
-        let made = match installed {
-            Ok(()) => {
-                let making = provider.create(&spec);
-                let made = tokio::time::timeout(self.limits.create_seconds, making).await;
-                made.unwrap_or(Err(SandboxError::TooSlow))
-            }
-            Err(error) => Err(error),
-        };
-        let made = match made {
-            Ok(sandbox) => {
-                crash::point("session.made");
-                if !slot.furnish(&sandbox) {
-                    sandbox.terminate().await; // deleted while it was being made
-                    return Err(slot.gone());
-                }
-                self.store.update_session(&slot.tenant, &slot.snapshot()).await?;
-                Ok(slot.snapshot())
-            }
-            Err(error) => {
-                if installs {
-                    // it was answered before: there is no other place to say why
-                    slot.note_failure(&error);
-                }
-                self.end(&slot.tenant, spec.session_id, EndReason::Failed).await?;
-                Err(error.into())
-            }
-        };
-        self.deadlines.notify_one();
-        made
-    }
-
-    /// Nobody waits for the packages of a session that is over.
-    async fn install(
-        &self,
-        slot: &Slot,
-        provider: &dyn SandboxProvider,
-        spec: &SandboxSpec,
-    ) -> Result<(), SandboxError> {
-        let limit = self.limits.install_seconds + self.limits.create_seconds;
-        tokio::select! {
-            () = slot.settled() => Err(SandboxError::Lost),
-            installed = tokio::time::timeout(limit, provider.install(&spec.packages, &slot.progress)) => {
-                installed.unwrap_or(Err(PackagesError::TooSlow.into()))
-            }
-        }
-    }
-
     fn admit(&self, slot: &Arc<Slot>) -> Result<(), SessionError> {
         let mut live = self.live();
         if live.len() >= self.limits.max_sessions as usize {
@@ -300,6 +167,7 @@ impl Sessions {
     /// A session as it is now, ended ones included.
     pub async fn get(&self, tenant: &Tenant, id: SessionId) -> Result<Session, SessionError> {
         if let Ok(slot) = self.slot(tenant, id) {
+            self.end_if_lost(&slot).await?;
             return Ok(slot.snapshot());
         }
         self.store.session(tenant, id).await?.ok_or(SessionError::NotFound(id))
@@ -403,9 +271,16 @@ impl Sessions {
         unwritten.cloned().collect()
     }
 
-    /// Ends every session and then what the providers keep running.
+    /// Ends every session whose sandbox ends with this process, and then what the providers keep
+    /// running. The others are taken up by the next start.
     pub async fn close(&self) {
+        let outlives = |slot: &Arc<Slot>| {
+            let session = slot.snapshot();
+            let entry = self.entry(Some(&session.provider));
+            session.sandbox_id.is_some() && entry.is_ok_and(|entry| entry.provider.outlives())
+        };
         let slots: Vec<_> = self.live().values().map(Arc::clone).collect();
+        let slots: Vec<_> = slots.into_iter().filter(|slot| !outlives(slot)).collect();
         let end = |slot: Arc<Slot>| async move {
             let ended = self.end(&slot.tenant, slot.id, EndReason::Lost).await;
             if let Err(error) = ended {
@@ -447,13 +322,23 @@ impl Sessions {
 
     async fn living(&self, tenant: &Tenant, id: SessionId) -> Result<Arc<Slot>, SessionError> {
         match self.slot(tenant, id) {
-            Ok(slot) if slot.is_over() => Err(slot.gone()),
-            Ok(slot) => Ok(slot),
+            Ok(slot) => {
+                self.end_if_lost(&slot).await?;
+                if slot.is_over() { Err(slot.gone()) } else { Ok(slot) }
+            }
             Err(_) => match self.store.session(tenant, id).await? {
                 Some(session) => Err(SessionError::gone(&session)),
                 None => Err(SessionError::NotFound(id)),
             },
         }
+    }
+
+    /// A session is over when its sandbox is known to be gone.
+    async fn end_if_lost(&self, slot: &Slot) -> Result<(), SessionError> {
+        if slot.sandbox().is_ok_and(|sandbox| sandbox.is_lost()) {
+            self.end(&slot.tenant, slot.id, EndReason::Lost).await?;
+        }
+        Ok(())
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -4,13 +4,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use time::OffsetDateTime;
 
 use super::slot::Slot;
 use super::{SessionError, Sessions};
 use crate::domain::id::Tenant;
 use crate::domain::session::{EndReason, Session, SessionState};
-use crate::sandbox::{Sandbox, SandboxRecord};
+use crate::sandbox::{Sandbox, SandboxError};
+use crate::store::OpenSession;
+
+/// Sandboxes elsewhere that are looked for at once.
+const FOUND_AT_ONCE: usize = 8;
 
 /// What became of what was open at start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,14 +33,20 @@ impl Sessions {
     /// gone, and reaps sandboxes that no row speaks of. Before any call is answered.
     pub async fn recover(&self) -> Result<RecoveredSessions, SessionError> {
         let mut recovered = RecoveredSessions::default();
-        for (tenant, session) in self.store.open_sessions().await? {
-            match self.find_again(&session).await {
+        let open = self.store.open_sessions().await?.into_iter();
+        let finding = open.map(|open| async {
+            let found = self.find_again(&open).await;
+            (open, found)
+        });
+        let mut found = stream::iter(finding).buffer_unordered(FOUND_AT_ONCE);
+        while let Some((open, sandbox)) = found.next().await {
+            match sandbox {
                 Some(sandbox) => {
-                    self.take_up(tenant, session, &sandbox).await?;
+                    self.take_up(open, &sandbox).await?;
                     recovered.kept += 1;
                 }
                 None => {
-                    self.lose(&tenant, session).await?;
+                    self.lose(&open.tenant, open.session).await?;
                     recovered.lost += 1;
                 }
             }
@@ -44,13 +55,14 @@ impl Sessions {
         Ok(recovered)
     }
 
-    async fn find_again(&self, session: &Session) -> Option<Arc<dyn Sandbox>> {
-        let sandbox_id = session.sandbox_id.clone()?;
+    async fn find_again(&self, open: &OpenSession) -> Option<Arc<dyn Sandbox>> {
+        let session = &open.session;
+        let record = open.sandbox.as_ref()?;
         let entry = self.entry(Some(&session.provider)).ok()?;
         if session.expires_at <= OffsetDateTime::now_utc() {
             return None;
         }
-        let found = entry.provider.attach(&SandboxRecord { sandbox_id }).await;
+        let found = entry.provider.attach(record).await;
         found.inspect_err(|error| {
             tracing::warn!(session.id = %session.id, error = error as &dyn std::error::Error, "a sandbox was not found again");
         }).ok()?
@@ -58,10 +70,10 @@ impl Sessions {
 
     async fn take_up(
         &self,
-        tenant: Tenant,
-        mut session: Session,
+        open: OpenSession,
         sandbox: &Arc<dyn Sandbox>,
     ) -> Result<(), SessionError> {
+        let OpenSession { tenant, mut session, .. } = open;
         session.state = SessionState::Starting;
         let left = session.expires_at - OffsetDateTime::now_utc();
         let lifetime = Duration::try_from(left).unwrap_or_default();
@@ -69,7 +81,7 @@ impl Sessions {
         let id = session.id;
         let slot = Arc::new(Slot::new(tenant, session, lifetime, idle, self.limits.session_queue));
         slot.furnish(sandbox);
-        self.store.adopt_session(&slot.tenant, &slot.snapshot()).await?;
+        self.store.furnish_session(&slot.tenant, &slot.snapshot(), &sandbox.record()).await?;
         self.live().insert(id, slot);
         Ok(())
     }
@@ -87,14 +99,20 @@ impl Sessions {
             self.live().values().filter_map(|slot| slot.snapshot().sandbox_id).collect();
         let mut reaped = 0;
         for entry in &self.providers {
-            let listed = entry.provider.list().await.unwrap_or_default();
+            let listed = entry.provider.list().await;
+            let listed = listed.inspect_err(|error| tell(&entry.name, error)).unwrap_or_default();
             for record in listed.into_iter().filter(|record| !known.contains(&record.sandbox_id)) {
-                if let Ok(Some(sandbox)) = entry.provider.attach(&record).await {
-                    sandbox.terminate().await;
-                    reaped += 1;
+                match entry.provider.end(&record).await {
+                    Ok(()) => reaped += 1,
+                    Err(error) => tell(&entry.name, &error),
                 }
             }
         }
         reaped
     }
+}
+
+fn tell(provider: &str, error: &SandboxError) {
+    let cause = error as &dyn std::error::Error;
+    tracing::warn!(provider, error = cause, "sandboxes that nobody owns could not be ended");
 }

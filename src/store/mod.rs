@@ -15,16 +15,19 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::domain::claim::{Claim, Claimed, Key};
-use crate::domain::id::{RunId, SessionId, Tenant};
+use crate::domain::id::{Maker, RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::run::{Run, RunSummary};
-use crate::domain::session::Session;
+use crate::domain::session::{SandboxRecord, Session};
 
 /// Where runs and sessions are written down. Each write is whole or not at all.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// What keyed hashes are keyed with: random, the same for as long as the store lives.
     fn secret(&self) -> [u8; 32];
+
+    /// Who this replica is for those who make sandboxes elsewhere; the same at each start.
+    fn maker(&self) -> Maker;
 
     /// What an idempotency key was used for within the last 24 hours.
     async fn claimed(&self, tenant: &Tenant, key: &Key) -> Result<Option<Claimed>, StoreError>;
@@ -96,10 +99,15 @@ pub trait Store: Send + Sync {
     async fn recover_runs(&self) -> Result<usize, StoreError>;
 
     /// The sessions that an earlier start of this replica left open.
-    async fn open_sessions(&self) -> Result<Vec<(Tenant, Session)>, StoreError>;
+    async fn open_sessions(&self) -> Result<Vec<OpenSession>, StoreError>;
 
-    /// Writes down that a session of an earlier start is this one's now.
-    async fn adopt_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError>;
+    /// Writes down which sandbox a session has, and that it is this start's now.
+    async fn furnish_session(
+        &self,
+        tenant: &Tenant,
+        session: &Session,
+        sandbox: &SandboxRecord,
+    ) -> Result<(), StoreError>;
 
     /// Forgets runs and sessions that ended before this time, and keys whose time is over. Gives
     /// the blobs that nothing speaks of any more.
@@ -113,6 +121,17 @@ pub trait Store: Send + Sync {
 
     /// Writes what is waiting and closes.
     async fn close(&self);
+}
+
+/// A session that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// As it was last written down.
+    pub session: Session,
+    /// Its sandbox, where one was made.
+    pub sandbox: Option<SandboxRecord>,
 }
 
 /// A run's file and the blob that holds its content.

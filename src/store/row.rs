@@ -39,6 +39,8 @@ pub(super) struct SessionRow {
     pub(super) tenant: String,
     pub(super) state: &'static str,
     pub(super) body: String,
+    /// What is needed to find its sandbox again; None where that is not told now.
+    pub(super) sandbox: Option<String>,
     pub(super) ended_at: Option<i64>,
     /// It was never ready: the key that it was asked for with may be used again.
     pub(super) release_key: bool,
@@ -142,6 +144,7 @@ impl SessionRow {
                 SessionState::Failed => "failed",
             },
             body: json(session)?,
+            sandbox: None,
             ended_at: session.ended_at.map(microseconds),
             // one that was answered before it failed keeps its key
             release_key: session.state == SessionState::Failed && session.failure.is_none(),

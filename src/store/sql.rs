@@ -11,7 +11,7 @@ update replica set epoch = epoch + 1, started_at = $2 where replica_id = $1 retu
 pub(super) const INSERT_DEPLOYMENT: &str = "
 insert into deployment (deployment_id, secret, created_at) values ($1, $2, $3)";
 
-pub(super) const SELECT_SECRET: &str = "select secret from deployment limit 1";
+pub(super) const SELECT_DEPLOYMENT: &str = "select deployment_id, secret from deployment limit 1";
 
 /// A key that is older than its time is as good as new.
 pub(super) const INSERT_CLAIM: &str = "
@@ -27,7 +27,7 @@ select request_hash, run_id, session_id from idempotency
 where tenant = $1 and route = $2 and idempotency_key = $3 and created_at >= $4";
 
 pub(super) const INSERT_SESSION: &str = "
-insert into session (session_id, tenant, owner, epoch, state, body) values ($1, $2, $3, $4, $5, $6)";
+insert into session (session_id, tenant, owner, epoch, state, body, sandbox) values ($1, $2, $3, $4, $5, $6, $7)";
 
 pub(super) const UPDATE_SESSION: &str = "
 update session set state = $3, body = $4, ended_at = $5
@@ -43,7 +43,7 @@ pub(super) const SELECT_SESSIONS_OLDEST: &str = "
 select body from session where tenant = $1 and session_id > $2 order by session_id asc limit $3";
 
 pub(super) const SELECT_OPEN_SESSIONS: &str = "
-select tenant, body from session where owner = $1 and state not in ('ended', 'failed')";
+select tenant, body, sandbox from session where owner = $1 and state not in ('ended', 'failed')";
 
 pub(super) const INSERT_RUN: &str = "
 insert into run (run_id, tenant, owner, epoch, kind, status, session_id, provider, created_at, summary)
@@ -100,8 +100,8 @@ pub(super) const SELECT_OUTPUT_FILE: &str = "
 select path, blob, size_bytes, mime, sha256 from output_file
 where run_id = $1 and tenant = $2 and path = $3";
 
-pub(super) const ADOPT_SESSION: &str = "
-update session set owner = $3, epoch = $4, state = $5, body = $6
+pub(super) const FURNISH_SESSION: &str = "
+update session set owner = $3, epoch = $4, state = $5, body = $6, sandbox = $7
 where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
 
 pub(super) const SELECT_EXPIRED_BLOBS: &str = "

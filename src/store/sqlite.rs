@@ -19,13 +19,13 @@ use super::row::{
     from_json, json, microseconds,
 };
 use super::writer::{KEY_MICROSECONDS, Owner, Write, Writer};
-use super::{Finish, Store, StoreError, StoredFile, sql};
+use super::{Finish, OpenSession, Store, StoreError, StoredFile, sql};
 use crate::domain::claim::{Claim, Claimed, Key, Subject};
 use crate::domain::execution::{Failure, FailureKind};
-use crate::domain::id::{ReplicaId, RunId, SessionId, Tenant};
+use crate::domain::id::{Maker, ReplicaId, RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::run::{Run, RunStatus, RunSummary};
-use crate::domain::session::Session;
+use crate::domain::session::{SandboxRecord, Session};
 
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
 const READERS: u32 = 4;
@@ -39,6 +39,7 @@ pub(super) struct SqliteStore {
     writer: Writer,
     owner: Owner,
     secret: [u8; 32],
+    maker: Maker,
     blobs: Blobs,
 }
 
@@ -55,10 +56,12 @@ impl SqliteStore {
         let mut connection = SqliteConnection::connect_with(&options).await?;
         migrator().run(&mut connection).await.map_err(StoreError::Migrate)?;
         let owner = start_replica(&mut connection).await?;
-        let secret = deployment_secret(&mut connection).await?;
+        let Deployment { id, secret } = deployment(&mut connection).await?;
+        let maker = Maker { deployment_id: id, replica_id: owner.replica_id };
         let readers = SqlitePoolOptions::new().max_connections(READERS);
         let readers = readers.connect_with(options.read_only(true)).await?;
-        Ok(Self { readers, writer: Writer::start(connection, owner), owner, secret, blobs })
+        let writer = Writer::start(connection, owner);
+        Ok(Self { readers, writer, owner, secret, maker, blobs })
     }
 
     async fn detail(&self, row: &StoredRunRow) -> Result<RunDetail, StoreError> {
@@ -155,10 +158,12 @@ fn migrator() -> Migrator {
     let first = include_str!("../../migrations/sqlite/0001_first.sql");
     let second = include_str!("../../migrations/sqlite/0002_ends_and_keys.sql");
     let third = include_str!("../../migrations/sqlite/0003_conversations.sql");
+    let fourth = include_str!("../../migrations/sqlite/0004_sandboxes.sql");
     let all = vec![
         migration(1, "first", first),
         migration(2, "ends_and_keys", second),
         migration(3, "conversations", third),
+        migration(4, "sandboxes", fourth),
     ];
     Migrator { migrations: all.into(), ..Migrator::DEFAULT }
 }
@@ -183,22 +188,31 @@ async fn start_replica(connection: &mut SqliteConnection) -> Result<Owner, Store
     Ok(Owner { replica_id, epoch })
 }
 
-async fn deployment_secret(connection: &mut SqliteConnection) -> Result<[u8; 32], StoreError> {
-    let known: Option<Vec<u8>> =
-        sqlx::query_scalar(sql::SELECT_SECRET).fetch_optional(&mut *connection).await?;
-    if let Some(secret) = known.and_then(|secret| secret.try_into().ok()) {
-        return Ok(secret);
+/// What all replicas of a store share.
+struct Deployment {
+    id: Uuid,
+    secret: [u8; 32],
+}
+
+async fn deployment(connection: &mut SqliteConnection) -> Result<Deployment, StoreError> {
+    let known: Option<(Uuid, Vec<u8>)> =
+        sqlx::query_as(sql::SELECT_DEPLOYMENT).fetch_optional(&mut *connection).await?;
+    if let Some((id, secret)) = known
+        && let Ok(secret) = secret.try_into()
+    {
+        return Ok(Deployment { id, secret });
     }
+    let id = ReplicaId::new().uuid();
     let mut secret = [0; 32];
     rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| StoreError::Content(errno.into()))?;
     sqlx::query(sql::INSERT_DEPLOYMENT)
-        .bind(ReplicaId::new().uuid())
+        .bind(id)
         .bind(secret.to_vec())
         .bind(microseconds(OffsetDateTime::now_utc()))
         .execute(connection)
         .await?;
-    Ok(secret)
+    Ok(Deployment { id, secret })
 }
 
 /// Where a page starts when none came before.
@@ -210,6 +224,10 @@ fn start(page: Page) -> Uuid {
 impl Store for SqliteStore {
     fn secret(&self) -> [u8; 32] {
         self.secret
+    }
+
+    fn maker(&self) -> Maker {
+        self.maker
     }
 
     async fn claimed(&self, tenant: &Tenant, key: &Key) -> Result<Option<Claimed>, StoreError> {
@@ -403,18 +421,30 @@ impl Store for SqliteStore {
         Ok(runs.len())
     }
 
-    async fn open_sessions(&self) -> Result<Vec<(Tenant, Session)>, StoreError> {
-        let sessions: Vec<(String, String)> = sqlx::query_as(sql::SELECT_OPEN_SESSIONS)
-            .bind(self.owner.replica_id)
-            .fetch_all(&self.readers)
-            .await?;
-        let open =
-            |(tenant, body): (String, String)| Ok((Tenant::named(tenant), from_json(&body)?));
+    async fn open_sessions(&self) -> Result<Vec<OpenSession>, StoreError> {
+        let sessions: Vec<(String, String, Option<String>)> =
+            sqlx::query_as(sql::SELECT_OPEN_SESSIONS)
+                .bind(self.owner.replica_id)
+                .fetch_all(&self.readers)
+                .await?;
+        let open = |(tenant, body, sandbox): (String, String, Option<String>)| {
+            Ok(OpenSession {
+                tenant: Tenant::named(tenant),
+                session: from_json(&body)?,
+                sandbox: sandbox.map(|text| from_json(&text)).transpose()?,
+            })
+        };
         sessions.into_iter().map(open).collect()
     }
 
-    async fn adopt_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError> {
-        self.writer.write(Write::AdoptSession(SessionRow::of(tenant, session)?)).await?;
+    async fn furnish_session(
+        &self,
+        tenant: &Tenant,
+        session: &Session,
+        sandbox: &SandboxRecord,
+    ) -> Result<(), StoreError> {
+        let row = SessionRow { sandbox: Some(json(sandbox)?), ..SessionRow::of(tenant, session)? };
+        self.writer.write(Write::FurnishSession(row)).await?;
         Ok(())
     }
 

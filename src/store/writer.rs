@@ -21,7 +21,7 @@ pub(super) enum Write {
     UpdateSession(SessionRow),
     BeginRun(RunRow, Option<ClaimRow>),
     StartRun(RunRow),
-    AdoptSession(SessionRow),
+    FurnishSession(SessionRow),
     Expire { before: i64, now: i64 },
     FinishRun(Box<FinishRow>, i64),
 }
@@ -150,7 +150,7 @@ fn is_single(write: &Write) -> bool {
     match write {
         Write::InsertSession(_, claim) | Write::BeginRun(_, claim) => claim.is_none(),
         Write::UpdateSession(session) => !session.release_key,
-        Write::StartRun(_) | Write::AdoptSession(_) => true,
+        Write::StartRun(_) | Write::FurnishSession(_) => true,
         Write::Expire { .. } => false,
         Write::FinishRun(finish, _) => finish.files.is_empty() && !finish.release_key,
     }
@@ -167,8 +167,8 @@ async fn apply(
             return own_session(connection, sql::INSERT_SESSION, row, owner).await;
         }
         Write::UpdateSession(row) => return update_session(connection, row).await,
-        Write::AdoptSession(row) => {
-            return own_session(connection, sql::ADOPT_SESSION, row, owner).await;
+        Write::FurnishSession(row) => {
+            return own_session(connection, sql::FURNISH_SESSION, row, owner).await;
         }
         Write::Expire { before, now } => return expire(connection, *before, *now).await,
         Write::BeginRun(row, claim) => {
@@ -215,6 +215,7 @@ async fn own_session(
         .bind(owner.epoch)
         .bind(row.state)
         .bind(&row.body)
+        .bind(&row.sandbox)
         .execute(connection)
         .await?;
     Ok(done.rows_affected())

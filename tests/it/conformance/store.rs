@@ -9,9 +9,9 @@ use interpreterd::domain::limits::Limits;
 use interpreterd::domain::list::{Page, RunFilter};
 use interpreterd::domain::provider::Capabilities;
 use interpreterd::domain::run::{Run, RunKind, RunStatus, RunSummary, Usage};
-use interpreterd::domain::session::{EndReason, Session, SessionState};
+use interpreterd::domain::session::{EndReason, SandboxRecord, Session, SessionState};
 use interpreterd::store::connect::{Opened, open};
-use interpreterd::store::{Finish, StoreError, StoredFile};
+use interpreterd::store::{Finish, OpenSession, StoreError, StoredFile};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -229,11 +229,21 @@ async fn the_next_start_ends_what_was_open_and_leaves_what_had_ended() {
     );
     assert_eq!(second.store.run(&tenant, done.summary.id).await.unwrap(), Some(done));
     let open = second.store.open_sessions().await.unwrap();
-    assert_eq!(open, [(other.clone(), known.clone())]);
-    let adopted = Session { sandbox_id: Some("found".to_owned()), ..known };
-    second.store.adopt_session(&other, &adopted).await.unwrap();
-    assert_eq!(second.store.session(&other, adopted.id).await.unwrap(), Some(adopted));
+    let as_it_is = OpenSession { tenant: other.clone(), session: known.clone(), sandbox: None };
+    assert_eq!(open, [as_it_is]);
+    let furnished = Session { sandbox_id: Some("found".to_owned()), ..known };
+    let sandbox =
+        SandboxRecord { sandbox_id: "found".to_owned(), detail: json!({"kernel_id": "k"}) };
+    second.store.furnish_session(&other, &furnished, &sandbox).await.unwrap();
+    assert_eq!(second.store.session(&other, furnished.id).await.unwrap(), Some(furnished.clone()));
+    second.store.update_session(&other, &furnished).await.unwrap();
+    let open = second.store.open_sessions().await.unwrap();
+    assert_eq!(open[0].sandbox, Some(sandbox), "a later word on the session leaves it there");
+    let maker = second.store.maker();
     close(second).await;
+    let third = opened(folder.path()).await;
+    assert_eq!(third.store.maker(), maker, "it is the same replica at each start");
+    close(third).await;
 }
 
 #[tokio::test]
