@@ -19,10 +19,11 @@ pub(super) const INSIDE: &str = "/opt/venv";
 
 /// Where the code of ours that the guest runs stands inside a room.
 pub(super) const CODE_INSIDE: &str = "/opt/interpreterd";
-const CODE: [(&str, &str); 21] = [
+const CODE: [(&str, &str); 22] = [
     ("packages.txt", include_str!("../../../guest/requirements.in")),
     ("interpreterd_guest/__init__.py", include_str!("guest/__init__.py")),
     ("interpreterd_guest/channel.py", include_str!("guest/channel.py")),
+    ("interpreterd_guest/command.py", include_str!("guest/command.py")),
     ("interpreterd_guest/figures.py", include_str!("guest/figures.py")),
     ("interpreterd_guest/fonts.py", include_str!("guest/fonts.py")),
     ("interpreterd_guest/hints.py", include_str!("guest/hints.py")),

@@ -17,7 +17,7 @@ use super::guest::LOCK;
 use super::install::PROXIES;
 use super::layers::{self, AddError, Layer, Layers, Manifest};
 use super::plan::certificates_inside;
-use super::verdict::{read, without_userinfo};
+use super::verdict::read;
 use super::workshop::{Tenant, Workshop};
 use crate::config::{PackageMode, Settings};
 use crate::domain::event::OutputSink;
@@ -26,6 +26,7 @@ use crate::domain::id::{ExecutionId, RunId, SessionId};
 use crate::domain::limits::Limits;
 use crate::domain::package::{PackageSet, normal_name};
 use crate::domain::provider::IsolationLevel;
+use crate::sandbox::packages::without_userinfo;
 use crate::sandbox::{PackagesError, Progress, SandboxError};
 
 /// Sets that may wait to be installed.

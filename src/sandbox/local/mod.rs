@@ -56,8 +56,9 @@ use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
 use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, IsolationLevel};
+use crate::domain::session::SandboxRecord;
 use crate::sandbox::{
-    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
+    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec,
 };
 
 const TRIAL_LIFETIME: std::time::Duration = std::time::Duration::from_secs(60);
@@ -149,6 +150,10 @@ impl SandboxProvider for LocalProvider {
 
     async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
         Ok(Vec::new())
+    }
+
+    async fn end(&self, _: &SandboxRecord) -> Result<(), SandboxError> {
+        Ok(())
     }
 
     async fn check(&self) -> Result<ProviderReport, SandboxError> {

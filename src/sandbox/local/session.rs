@@ -24,7 +24,8 @@ use crate::domain::execution::{Cell, Execution};
 use crate::domain::file::{ChangedFile, Condition, FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
-use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxRecord, SandboxSpec};
+use crate::domain::session::SandboxRecord;
+use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxSpec};
 
 /// Where files are in a root of its own.
 const FILES_DIR: &str = "/files";
@@ -213,7 +214,7 @@ impl LocalSandbox {
 #[async_trait]
 impl Sandbox for LocalSandbox {
     fn record(&self) -> SandboxRecord {
-        SandboxRecord { sandbox_id: self.id.to_string() }
+        SandboxRecord { sandbox_id: self.id.to_string(), detail: serde_json::Value::Null }
     }
 
     fn files_dir(&self) -> String {

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::domain::execution::{Execution, ExecutionStatus, FailureKind};
 use crate::sandbox::PackagesError;
+use crate::sandbox::packages::without_userinfo;
 
 const MAX_WORDS: usize = 500;
 
@@ -63,19 +64,6 @@ pub(super) fn read(execution: &Execution, most_bytes: u64) -> Result<Vec<String>
     }
 }
 
-/// A text whose URLs name no user and no password.
-pub(super) fn without_userinfo(text: &str) -> String {
-    let mut parts = text.split("://");
-    let mut clean = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let authority = part.find(['/', ' ', '\'', '"']).unwrap_or(part.len());
-        let host = part[..authority].rfind('@').map_or(0, |at| at + 1);
-        clean.push_str("://");
-        clean.push_str(&part[host..]);
-    }
-    clean
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -110,17 +98,6 @@ mod tests {
         );
         for other in ["", "[]", "{}", "{\"why\": \"else\"}", "{\"installed\": 1}", "1\n{}"] {
             assert!(matches!(told(other), Err(PackagesError::Failed(_))), "{other}");
-        }
-    }
-
-    #[test]
-    fn no_password_of_an_index_is_told() {
-        for (text, clean) in [
-            ("https://me:p@ss@host/simple", "https://host/simple"),
-            ("'https://u:p@a/x' and http://b/c@d", "'https://a/x' and http://b/c@d"),
-            ("no URL: a@b", "no URL: a@b"),
-        ] {
-            assert_eq!(without_userinfo(text), clean);
         }
     }
 }

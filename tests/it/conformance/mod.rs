@@ -1,3 +1,4 @@
 //! One suite a port, which every implementation passes.
 
+mod sandbox;
 mod store;

@@ -21,7 +21,6 @@ import os
 import signal
 import site
 import socket
-import subprocess
 import sys
 import threading
 import traceback
@@ -29,6 +28,7 @@ import weakref
 
 from interpreterd_guest import jail, terminal
 from interpreterd_guest.channel import Channel
+from interpreterd_guest.command import run_shell
 from interpreterd_guest.shell import Current, flush, forget, send_error
 
 CONTROL_FD, LATE_FD = 950, 951  # out of the way of the low descriptors that programs expect
@@ -448,22 +448,6 @@ def system_exit(error, number):
     code = error.code if isinstance(error.code, int) else int(error.code is not None)
     code &= 0xFF
     return ("ok" if code == 0 else "error"), {"n": number, "exit_code": code}
-
-
-def run_shell(command):
-    process = subprocess.Popen(["/bin/bash", "-c", command])
-    try:
-        code = process.wait()
-    except KeyboardInterrupt:
-        try:
-            process.wait(0.5)
-        except BaseException:
-            process.kill()
-            process.wait()
-        return "interrupted", {"exit_code": 130}
-    if code < 0:
-        code = 128 - code
-    return ("ok" if code == 0 else "error"), {"exit_code": code}
 
 
 def set_environ(changes):
