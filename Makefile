@@ -1,8 +1,8 @@
 # One word for each thing that a person does here. `make needs` says what must be there first.
 .POSIX:
 .SUFFIXES:
-.PHONY: run test test-clients test-model demo lint guest needs bench fuzz soak openapi settings \
-	guest-lock api-fuzz
+.PHONY: run test test-clients test-model demo lint guest doubles needs bench fuzz soak openapi \
+	settings guest-lock api-fuzz live-e2b
 
 # A shared build folder where CI or a person sets one; the clone's own else.
 PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
@@ -13,12 +13,12 @@ run: guest
 	@sh scripts/run $(PROGRAM)
 
 # The second line fails for a route, a status or a field of the API that no test has seen.
-test: guest
+test: guest doubles
 	@rm -f $(SEEN)
 	INTERPRETERD_TEST_SEEN=$(SEEN) cargo test --locked
 	@python3 scripts/api-coverage $(SEEN)
 
-# The vendors' own clients against the stub that stands for their services.
+# The vendors' own clients against the stub and the double that stand for their services.
 test-clients: guest
 	@sh scripts/test-clients
 
@@ -40,6 +40,10 @@ lint:
 guest: needs
 	cargo build --locked --all-targets
 	@$(PROGRAM) guest install
+
+# What the doubles of outside systems in the tests need.
+doubles: needs
+	@sh scripts/doubles
 
 needs:
 	@sh scripts/needs

@@ -1,13 +1,34 @@
 //! The one HTTP client: no redirects, timeouts, the system's certificates.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why no client can be made.
 #[derive(Debug, thiserror::Error)]
-#[error("the HTTP client cannot be set up: are the system's CA certificates installed?")]
-pub struct ClientError(#[source] reqwest::Error);
+pub enum ClientError {
+    /// The system lacks what TLS needs.
+    #[error("the HTTP client cannot be set up: are the system's CA certificates installed?")]
+    SetUp(#[source] reqwest::Error),
+    /// The file of further certificates cannot be read.
+    #[error("cannot read certificates from {}", .0.display())]
+    Read(PathBuf, #[source] std::io::Error),
+    /// The file of further certificates holds something else.
+    #[error("{} does not hold certificates in PEM", .0.display())]
+    Pem(PathBuf, #[source] reqwest::Error),
+}
+
+/// What a client is for.
+#[derive(Debug, Default)]
+pub struct ClientPlan<'a> {
+    /// The limit for a whole call; none where each part of a call has its own.
+    pub limit: Option<Duration>,
+    /// How long a connection may lie unused before a call takes a new one; none: the library's default.
+    pub idle: Option<Duration>,
+    /// Certificates that are trusted besides the system's, PEM.
+    pub ca_file: Option<&'a Path>,
+}
 
 /// Chooses ring for TLS, for the whole process; once, before any client is made.
 pub fn install_crypto() {
@@ -19,14 +40,35 @@ pub fn install_crypto() {
 ///
 /// # Errors
 /// [`ClientError`] when the system has no CA certificates.
-#[expect(clippy::disallowed_methods, reason = "the one place where clients are made")]
 pub fn client(limit: Duration) -> Result<reqwest::Client, ClientError> {
+    planned(&ClientPlan { limit: Some(limit), ..ClientPlan::default() })
+}
+
+/// A client that follows no redirect, as it is planned.
+///
+/// # Errors
+/// [`ClientError`] when the system has no CA certificates, or the file has none.
+#[expect(clippy::disallowed_methods, reason = "the one place where clients are made")]
+pub fn planned(plan: &ClientPlan<'_>) -> Result<reqwest::Client, ClientError> {
     install_crypto();
-    reqwest::Client::builder()
+    let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_LIMIT)
-        .timeout(limit)
-        .user_agent(concat!("interpreterd/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(ClientError)
+        .user_agent(concat!("interpreterd/", env!("CARGO_PKG_VERSION")));
+    if let Some(limit) = plan.limit {
+        builder = builder.timeout(limit);
+    }
+    if let Some(idle) = plan.idle {
+        builder = builder.pool_idle_timeout(idle);
+        if idle.is_zero() {
+            builder = builder.pool_max_idle_per_host(0);
+        }
+    }
+    if let Some(path) = plan.ca_file {
+        let pem = std::fs::read(path).map_err(|error| ClientError::Read(path.into(), error))?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&pem);
+        let certificates = certificates.map_err(|error| ClientError::Pem(path.into(), error))?;
+        builder = builder.tls_certs_merge(certificates);
+    }
+    builder.build().map_err(ClientError::SetUp)
 }

@@ -97,11 +97,12 @@ impl<E: Coded + Error + 'static> From<E> for Problem {
                     error = &error as &dyn Error,
                     "a request failed"
                 );
-                match error.run_id() {
-                    Some(id) => format!(
+                match (error.run_id(), error.told()) {
+                    (Some(id), _) => format!(
                         "{sentence}: GET /v1/runs/{id} says how, and has what was done until then"
                     ),
-                    None => sentence.to_owned(),
+                    (None, Some(told)) => format!("{sentence}: {told}"),
+                    (None, None) => sentence.to_owned(),
                 }
             }
         };
@@ -110,7 +111,7 @@ impl<E: Coded + Error + 'static> From<E> for Problem {
             problem = problem.at(field);
         }
         problem.run_id = error.run_id();
-        problem.retry_safe = (code.class == Class::Unavailable).then_some(true);
+        problem.retry_safe = error.retry_safe();
         problem
     }
 }
@@ -128,6 +129,7 @@ fn status(class: Class) -> (StatusCode, Option<&'static str>) {
         Class::Range => (StatusCode::RANGE_NOT_SATISFIABLE, None),
         Class::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, None),
         Class::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, None),
+        Class::Limited => (StatusCode::TOO_MANY_REQUESTS, None),
         Class::NotConfigured => (StatusCode::NOT_IMPLEMENTED, None),
         Class::Upstream => {
             (StatusCode::BAD_GATEWAY, Some("a service that this one depends on failed"))

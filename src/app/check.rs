@@ -3,6 +3,7 @@
 use super::{AppError, admit, runtime};
 use crate::config::{self, Settings};
 use crate::domain::coded::chain;
+use crate::domain::id::Maker;
 use crate::domain::provider::{Isolation, ModelInfo};
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
@@ -30,28 +31,33 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
     report.line("user and data folder", user);
     runtime()?.block_on(async {
         let opened = store::connect::open(data_dir).await;
-        let closed = match opened {
+        let (closed, maker) = match opened {
             Ok(opened) => {
                 opened.store.close().await;
-                Ok("opens".to_owned())
+                (Ok("opens".to_owned()), opened.store.maker())
             }
-            Err(error) => Err(error.into()),
+            Err(error) => (Err(error.into()), Maker::default()),
         };
         report.line("store", closed);
         let models = Models::connect(&settings.model.entries).map_err(AppError::from);
         report.line("model", models.map(|models| describe(&models)));
         let default = &settings.server.default_provider;
-        for (name, provider) in connect::providers(settings, taken) {
+        let providers = connect::providers(settings, taken, maker).map_err(AppError::from);
+        let providers = providers.unwrap_or_else(|error| {
+            report.line("providers", Err(error));
+            Vec::new()
+        });
+        for (name, provider) in providers {
             let found = provider.check().await;
             provider.close().await;
             let isolation = found.as_ref().ok().and_then(|found| found.isolation.clone());
-            let found = found.map_err(AppError::from).map(|found| {
-                let python = found.python.unwrap_or_default();
-                format!(
-                    "Python {python}, {}",
-                    isolation.as_ref().map(describe_isolation).unwrap_or_default()
-                )
-            });
+            let found =
+                found.map_err(AppError::from).map(|found| match (found.python, &isolation) {
+                    (Some(python), Some(isolation)) => {
+                        format!("Python {python}, {}", describe_isolation(isolation))
+                    }
+                    _ => "it answers, and takes the key".to_owned(),
+                });
             let good = report.good;
             report.line(&format!("provider {name}"), found);
             // a provider that is not the default one may be out of order

@@ -181,7 +181,7 @@ async fn take_up_sessions(
     opened: &store::connect::Opened,
 ) -> Result<Arc<Sessions>, AppError> {
     let sessions = Arc::new(Sessions::new(
-        connect::providers(settings, taken),
+        connect::providers(settings, taken, opened.store.maker())?,
         settings.server.default_provider.clone(),
         Arc::clone(&opened.store),
         settings.limits.clone(),

@@ -1,19 +1,25 @@
 //! Every setting: by flag, by environment, by TOML file.
 
+mod e2b;
+mod file;
+mod key;
 mod local;
 mod model;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use secrecy::SecretString;
+use serde::Deserialize;
 
+pub use e2b::{E2bEntry, E2bError, E2bSettings};
+pub use key::KeyError;
 pub use local::{GuestSettings, LocalLevel, LocalSettings, PackageMode};
 pub use model::{ModelEntry, ModelError, ModelProtocol, ModelSettings};
 
-use model::ModelTables;
+use file::{Tables, with_file};
 
 /// The names of all environment variables of ours begin so.
 pub const ENV_PREFIX: &str = "INTERPRETERD_";
@@ -65,6 +71,9 @@ pub struct Settings {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub local: LocalSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub e2b: E2bSettings,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub guest: GuestSettings,
@@ -247,11 +256,13 @@ pub enum ConfigError {
         /// The key.
         key: String,
     },
-    /// A model of the TOML file is not described as one.
-    #[error("the table [models.{name}] of the settings file {} cannot be used: {what}", path.display())]
-    Models {
+    /// A model or a provider of the TOML file is not described as one.
+    #[error("the table [{below}.{name}] of the settings file {} cannot be used: {what}", path.display())]
+    Described {
         /// The file.
         path: PathBuf,
+        /// `models` or `providers`.
+        below: &'static str,
         /// The entry's name.
         name: String,
         /// What the parser says.
@@ -265,6 +276,17 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: ModelError,
     },
+    /// A provider entry cannot be used as it is described.
+    #[error("the provider entry {name} cannot be used")]
+    E2b {
+        /// The entry's name.
+        name: String,
+        /// What is wrong with it.
+        source: E2bError,
+    },
+    /// A provider entry bears the name of the built-in one.
+    #[error("the provider entry local is built in: give the one of the TOML file another name")]
+    LocalEntry,
     /// Nobody said which model is the default.
     #[error(
         "there are several models ({0}): name the default one, as model = \"NAME\" above the first table of the TOML file or by INTERPRETERD_MODEL"
@@ -278,9 +300,9 @@ pub enum ConfigError {
         /// Those that there are.
         names: String,
     },
-    /// A model stands in the TOML file and in other settings too.
+    /// A model or a provider entry stands in the TOML file and in other settings too.
     #[error(
-        "the model {name} stands in [models] of the TOML file, and {setting} describes it once more: put all of it into one place"
+        "{name} stands in the TOML file, and {setting} describes it once more: put all of it into one place"
     )]
     DescribedTwice {
         /// Its name.
@@ -308,7 +330,7 @@ pub fn read() -> Result<CommandLine, ConfigError> {
             let (command, tables) = with_file(command, &path)?;
             (command.get_matches(), tables)
         }
-        None => (matches, ModelTables::default()),
+        None => (matches, Tables::default()),
     };
     let mut line = CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // before root is given up: a default depends on who started the program, and files of keys
@@ -316,68 +338,13 @@ pub fn read() -> Result<CommandLine, ConfigError> {
     match &mut line.action {
         Action::Serve(settings) | Action::Check(settings) => {
             settings.guest.fix_folder();
-            settings.model.resolve(tables)?;
+            settings.model.resolve(tables.models)?;
+            settings.e2b.resolve(tables.e2b)?;
         }
         Action::Guest(GuestAction::Install(guest)) => guest.fix_folder(),
         Action::Openapi | Action::Settings => {}
     }
     Ok(line)
-}
-
-/// The command with the file's values in place of the defaults, and the models that it describes.
-fn with_file(command: Command, path: &PathBuf) -> Result<(Command, ModelTables), ConfigError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.clone(), error))?;
-    let mut table: toml::Table = text.parse().map_err(|error| not_toml(path, &error))?;
-    let models =
-        table.remove("models").map_or_else(|| Ok(toml::Table::new()), toml::Value::try_into);
-    let unusable = |name: &str, error: &toml::de::Error| ConfigError::Models {
-        path: path.clone(),
-        name: name.to_owned(),
-        what: error.message().to_owned(),
-    };
-    let models = models.map_err(|error| unusable("*", &error))?;
-    let mut tables = ModelTables::new();
-    for (name, model) in models {
-        let model = model.try_into().map_err(|error| unusable(&name, &error))?;
-        tables.insert(name, model);
-    }
-    let mut defaults = Vec::new();
-    for (key, value) in &table {
-        if key == "config" || !settings_args().iter().any(|arg| arg.get_id() == key.as_str()) {
-            return Err(ConfigError::UnknownKey { path: path.clone(), key: key.clone() });
-        }
-        let values = words(value)
-            .ok_or_else(|| ConfigError::Shape { path: path.clone(), key: key.clone() })?;
-        defaults.push((key.clone(), values));
-    }
-    let set = |subcommand: Command| {
-        subcommand.mut_args(|arg| {
-            match defaults.iter().find(|(key, _)| arg.get_id() == key.as_str()) {
-                Some((_, values)) => arg.default_values(values.clone()),
-                None => arg,
-            }
-        })
-    };
-    Ok((command.mut_subcommand("serve", set).mut_subcommand("check", set), tables))
-}
-
-fn not_toml(path: &Path, error: &toml::de::Error) -> ConfigError {
-    let place = error.span().map_or(0, |span| span.start);
-    ConfigError::Toml { path: path.to_owned(), place, what: error.message().to_owned() }
-}
-
-fn words(value: &toml::Value) -> Option<Vec<String>> {
-    match value {
-        toml::Value::String(text) => Some(vec![text.clone()]),
-        toml::Value::Integer(number) => Some(vec![number.to_string()]),
-        toml::Value::Float(number) => Some(vec![number.to_string()]),
-        toml::Value::Boolean(flag) => Some(vec![flag.to_string()]),
-        toml::Value::Array(items) => {
-            items.iter().map(words).collect::<Option<Vec<_>>>().map(|lists| lists.concat())
-        }
-        toml::Value::Datetime(_) | toml::Value::Table(_) => None,
-    }
 }
 
 /// Variables that are named like settings and are none: misspelled ones, mostly.
@@ -425,6 +392,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn of_seconds<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+    let number = f64::deserialize(input)?;
+    seconds(&number.to_string()).map_err(serde::de::Error::custom)
+}
+
 fn user(text: &str) -> Result<User, String> {
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));
     match (uid.parse(), gid.parse()) {
@@ -447,31 +419,5 @@ mod tests {
             assert_eq!(env, Some(expected));
             assert!(arg.get_help().is_some(), "{}", arg.get_id());
         }
-    }
-
-    #[test]
-    fn a_file_gives_defaults_and_flags_win_over_it() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("settings.toml");
-        std::fs::write(&path, "turns = 3\nlisten = \"127.0.0.1:1\"\nallowed_hosts = [\"a\", \"b\"]\ncell_seconds = 1.5\n")
-            .expect("written");
-        let (command, _) = with_file(CommandLine::command(), &path).expect("a good file");
-        let matches =
-            command.get_matches_from(["interpreterd", "serve", "--listen", "127.0.0.1:2"]);
-        let line = CommandLine::from_arg_matches(&matches).expect("good settings");
-        let Action::Serve(settings) = line.action else { panic!("serve") };
-        assert_eq!(settings.limits.turns, 3);
-        assert_eq!(settings.limits.cell_seconds, Duration::from_millis(1500));
-        assert_eq!(settings.server.allowed_hosts, ["a", "b"]);
-        assert_eq!(settings.server.listen.port(), 2);
-    }
-
-    #[test]
-    fn an_unknown_key_in_the_file_is_refused_by_name() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("settings.toml");
-        std::fs::write(&path, "turn = 3\n").expect("written");
-        let error = with_file(CommandLine::command(), &path).expect_err("unknown");
-        assert!(matches!(error, ConfigError::UnknownKey { key, .. } if key == "turn"));
     }
 }

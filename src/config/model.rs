@@ -1,7 +1,7 @@
 //! Which language models `interpret` may ask, and how.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -9,7 +9,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{ConfigError, seconds, vendor};
+use super::key::{self, KeyError};
+use super::{ConfigError, of_seconds, seconds, vendor};
 
 /// The language model that `interpret` asks; more of them stand in the TOML file, as `[models.NAME]`.
 #[derive(Debug, Clone, Args)]
@@ -142,15 +143,9 @@ pub struct ModelEntry {
 /// Why a model cannot be set up as it is described.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// The file of the key cannot be read.
-    #[error("cannot read the key from {}", .0.display())]
-    KeyFile(PathBuf, #[source] std::io::Error),
-    /// The variable of the key is not set.
-    #[error("the variable {0}, which should hold the key, is not set")]
-    KeyVariable(String),
-    /// Two places are named for one key.
-    #[error("the key is to come from a variable and from a file: name one")]
-    TwoKeys,
+    /// There is no key where one was named.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// The headers or fields are no JSON object. What they are is not told: keys may stand in them.
     #[error("{what} must be a JSON object; it goes wrong at line {line}, column {column}")]
     NoObject {
@@ -161,9 +156,6 @@ pub enum ModelError {
         /// Where in the line.
         column: usize,
     },
-    /// The file of the key is empty.
-    #[error("there is no key in {}", .0.display())]
-    EmptyKey(PathBuf),
     /// A field of the body is made by the service itself.
     #[error("the field {0} of the body is ours to set")]
     OurField(&'static str),
@@ -279,12 +271,8 @@ impl ModelSettings {
         if self.model.is_none() && protocol != ModelProtocol::Replay {
             return Ok(None);
         }
-        let api_key = match (self.model_api_key.clone(), &self.model_api_key_file) {
-            (Some(_), Some(_)) => return Err(ModelError::TwoKeys),
-            (Some(key), None) => Some(key),
-            (None, Some(path)) => Some(key_in(path)?),
-            (None, None) => protocol.vendor_key(),
-        };
+        let given = key::given(self.model_api_key.clone(), self.model_api_key_file.as_deref())?;
+        let api_key = given.or_else(|| protocol.vendor_key());
         let headers = self.model_headers.as_ref().map(ExposeSecret::expose_secret);
         let entry = ModelEntry {
             name: self.own_name().to_owned(),
@@ -308,17 +296,10 @@ impl ModelSettings {
 
 impl ModelTable {
     fn entry(self, name: &str) -> Result<ModelEntry, ModelError> {
-        let api_key = match (&self.api_key_env, &self.api_key_file) {
-            (Some(_), Some(_)) => return Err(ModelError::TwoKeys),
-            (Some(variable), None) => {
-                let key = vendor(variable).map(SecretString::from);
-                Some(key.ok_or_else(|| ModelError::KeyVariable(variable.clone()))?)
-            }
-            (None, Some(path)) => Some(key_in(path)?),
-            // the vendor's key goes to the vendor alone
-            (None, None) if self.base_url.is_none() => self.protocol.vendor_key(),
-            (None, None) => None,
-        };
+        let named = key::named(self.api_key_env.as_deref(), self.api_key_file.as_deref())?;
+        // the vendor's key goes to the vendor alone
+        let is_vendors = named.is_none() && self.base_url.is_none();
+        let api_key = if is_vendors { self.protocol.vendor_key() } else { named };
         let entry = ModelEntry {
             name: name.to_owned(),
             model: self.model.unwrap_or_else(|| name.to_owned()),
@@ -351,16 +332,6 @@ impl ModelEntry {
     }
 }
 
-/// A key as files hold it, with the end of its line.
-fn key_in(path: &Path) -> Result<SecretString, ModelError> {
-    let read = std::fs::read_to_string(path);
-    let text = read.map_err(|error| ModelError::KeyFile(path.to_owned(), error))?;
-    match text.trim() {
-        "" => Err(ModelError::EmptyKey(path.to_owned())),
-        key => Ok(SecretString::from(key)),
-    }
-}
-
 fn object<T: serde::de::DeserializeOwned + Default>(
     what: &'static str,
     text: Option<&str>,
@@ -379,11 +350,6 @@ const fn yes() -> bool {
 
 const fn two_minutes() -> Duration {
     Duration::from_secs(120)
-}
-
-fn of_seconds<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
-    let number = f64::deserialize(input)?;
-    seconds(&number.to_string()).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]
@@ -443,23 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_from_one_place_and_an_absent_one_is_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("key");
-        std::fs::write(&path, "sk-1\n").expect("written");
-        let key = key_in(&path).expect("a key");
-        assert_eq!(key.expose_secret(), "sk-1");
-        let both = "[a]\napi_key_env = \"X\"\napi_key_file = \"y\"\n";
+    fn a_model_without_its_key_or_its_recording_is_refused() {
         let cause = |file| match names(&[], file) {
             Err(ConfigError::Model { source, .. }) => source,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(cause(both), ModelError::TwoKeys));
-        assert!(matches!(
-            cause("[a]\napi_key_env = \"NOT_SET_ANYWHERE\"\n"),
-            ModelError::KeyVariable(_)
-        ));
-        assert!(matches!(cause("[a]\napi_key_file = \"/no/such\"\n"), ModelError::KeyFile(..)));
+        let absent = "[a]\napi_key_env = \"NOT_SET_ANYWHERE\"\n";
+        assert!(matches!(cause(absent), ModelError::Key(KeyError::Variable(_))));
         assert!(matches!(cause("[a]\nprotocol = \"replay\"\n"), ModelError::NoRecording));
     }
 

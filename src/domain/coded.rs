@@ -12,6 +12,16 @@ pub trait Coded {
         None
     }
 
+    /// What may be told of the cause though it is not the caller's.
+    fn told(&self) -> Option<String> {
+        None
+    }
+
+    /// True when doing the same again cannot do it twice, where that is known.
+    fn retry_safe(&self) -> Option<bool> {
+        (self.code().class == Class::Unavailable).then_some(true)
+    }
+
     /// The run that recorded what happened, where one did.
     fn run_id(&self) -> Option<RunId> {
         None
@@ -70,6 +80,8 @@ pub enum Class {
     NotConfigured,
     /// A provider or a model failed.
     Upstream,
+    /// A quota or a rate is used up; trying again later is safe.
+    Limited,
     /// Not now; trying again later is safe.
     Unavailable,
     /// A remote side took too long.

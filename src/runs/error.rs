@@ -141,6 +141,20 @@ impl Coded for RunError {
         }
     }
 
+    fn told(&self) -> Option<String> {
+        match self {
+            Self::Session(error) => error.told(),
+            _ => None,
+        }
+    }
+
+    fn retry_safe(&self) -> Option<bool> {
+        match self {
+            Self::Session(error) => error.retry_safe(),
+            _ => (self.code().class == Class::Unavailable).then_some(true),
+        }
+    }
+
     fn field(&self) -> Option<&'static str> {
         match self {
             Self::OutOfRange { field, .. } | Self::SessionIsMade(field) => Some(field),

@@ -12,6 +12,7 @@ use crate::domain::event::Event;
 use crate::domain::execution::{Cell, Execution, Language};
 use crate::domain::id::{ExecutionId, SessionId, Tenant};
 use crate::domain::run::RunKind;
+use crate::domain::session::EndReason;
 use crate::sandbox::{SandboxError, execute_until};
 use crate::sessions::SessionError;
 use crate::sessions::lease::Lease;
@@ -74,6 +75,15 @@ impl Desk {
         }
     }
 
+    /// What is told of a session whose sandbox is gone: the session ends with it.
+    async fn gone(&self, tenant: &Tenant, lease: &Lease) -> RunError {
+        let ended = self.sessions.end(tenant, lease.session().id, EndReason::Lost).await;
+        match ended {
+            Ok(_) | Err(SessionError::NotFound(_)) => SessionError::gone(&lease.session()).into(),
+            Err(error) => error.into(),
+        }
+    }
+
     /// Records, hands over, records again. From the hand-over on there is always an execution.
     pub(super) async fn run_cell(
         &self,
@@ -103,12 +113,9 @@ impl Desk {
         let mut execution = match execute_until(lease.sandbox(), &cell, &sink, cancel).await {
             Ok(execution) => execution,
             Err(error) => {
-                let session = lease.session();
                 let error = match error {
-                    // it was ended between our turn and the hand-over
-                    SandboxError::Lost if session.ended_at.is_some() => {
-                        SessionError::gone(&session).into()
-                    }
+                    // ended between our turn and the hand-over, by a caller or where it was
+                    SandboxError::Lost => self.gone(&ticket.tenant, lease).await,
                     error => RunError::from(error),
                 };
                 self.finish_unstarted(ticket, summary, &error).await;

@@ -3,18 +3,26 @@
 use std::sync::Arc;
 
 use crate::config::Settings;
+use crate::domain::id::Maker;
 use crate::domain::package::PackageSet;
-use crate::sandbox::SandboxProvider;
+use crate::sandbox::e2b::E2bProvider;
 use crate::sandbox::local::LocalProvider;
 use crate::sandbox::local::user::Taken;
 use crate::sandbox::pool::{Pool, PoolPlan};
+use crate::sandbox::{SandboxError, SandboxProvider};
 
 /// The provider entries by name.
 pub type Providers = Vec<(String, Arc<dyn SandboxProvider>)>;
 
 /// Makes every configured provider. None of them is started by this.
-#[must_use]
-pub fn providers(settings: &Settings, taken: Taken) -> Providers {
+///
+/// # Errors
+/// [`SandboxError`] when the settings of one cannot be used.
+pub fn providers(
+    settings: &Settings,
+    taken: Taken,
+    maker: Maker,
+) -> Result<Providers, SandboxError> {
     let plan = PoolPlan {
         size: settings.local.local_pool,
         max_age: settings.local.local_pool_age_seconds,
@@ -23,5 +31,18 @@ pub fn providers(settings: &Settings, taken: Taken) -> Providers {
         sets: [vec![PackageSet::default()], settings.local.package_sets()].concat(),
     };
     let local = Pool::new(LocalProvider::new(settings, taken), plan);
-    vec![("local".to_owned(), Arc::new(local))]
+    let mut providers: Providers = vec![("local".to_owned(), Arc::new(local))];
+    for entry in &settings.e2b.entries {
+        // they cost money, so none is kept ready but where that was asked for
+        let plan = PoolPlan {
+            size: entry.pool,
+            max_age: entry.ttl,
+            lifetime: settings.limits.lifetime_seconds_max,
+            make_limit: settings.limits.create_seconds,
+            sets: vec![PackageSet::default()],
+        };
+        let provider = E2bProvider::new(entry, &settings.limits, maker)?;
+        providers.push((entry.name.clone(), Arc::new(Pool::new(provider, plan))));
+    }
+    Ok(providers)
 }

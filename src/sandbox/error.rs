@@ -4,6 +4,7 @@ use std::io;
 
 use super::packages::PackagesError;
 use crate::domain::coded::{Class, Code, Coded};
+use crate::domain::reason::Reason;
 
 /// What a provider or a sandbox could not do.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,12 @@ pub enum SandboxError {
     /// The provider cannot make sandboxes now.
     #[error("the provider cannot make a sandbox now")]
     NotReady(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The provider's plan or rate allows no more now.
+    #[error("the provider allows no more now{0}")]
+    Limited(Reason),
+    /// The provider refused.
+    #[error("the provider refused{0}")]
+    Refused(Reason),
     /// The making of a sandbox took too long.
     #[error("the provider took too long to make a sandbox")]
     TooSlow,
@@ -73,6 +80,8 @@ impl Coded for SandboxError {
         match self {
             Self::UnknownProvider(_) => Class::Invalid.named("unknown_provider"),
             Self::NotReady(_) => Class::Unavailable.named("provider_not_ready"),
+            Self::Limited(_) => Class::Limited.named("provider_limited"),
+            Self::Refused(_) => Class::Upstream.named("provider_refused"),
             Self::TooSlow => Class::UpstreamTimeout.named("provider_too_slow"),
             Self::Unsupported(_) => Class::Conflict.named("provider_cannot"),
             Self::LimitOutOfRange { .. } => Class::Invalid.named("limit_out_of_range"),
@@ -89,6 +98,17 @@ impl Coded for SandboxError {
             Self::ContentCut(_) => Class::Malformed.named("content_cut"),
             Self::Io(_) => Class::Internal.named("file_failed"),
         }
+    }
+
+    fn told(&self) -> Option<String> {
+        matches!(self, Self::Refused(_)).then(|| self.to_string())
+    }
+
+    /// These say that no code was handed over.
+    fn retry_safe(&self) -> Option<bool> {
+        let is_passing = matches!(self.code().class, Class::Unavailable | Class::Limited);
+        let is_providers = matches!(self, Self::Refused(_) | Self::TooSlow | Self::Lost);
+        (is_passing || is_providers).then_some(true)
     }
 
     fn field(&self) -> Option<&'static str> {

@@ -1,10 +1,12 @@
 //! Sandboxes: where code runs, and who makes them.
 
 pub mod connect;
+pub mod e2b;
 mod error;
 pub mod local;
 mod packages;
 pub mod pool;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +15,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 pub use error::SandboxError;
@@ -26,6 +27,7 @@ use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
 use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Isolation, Primed};
+use crate::domain::session::SandboxRecord;
 
 /// A file's content on its way in or out.
 pub type ByteStream = BoxStream<'static, std::io::Result<Bytes>>;
@@ -78,6 +80,11 @@ pub trait Sandbox: Send + Sync {
     /// Moves the provider's own deadline, counted from now, where it has one.
     async fn extend(&self, lifetime: Duration) -> Result<(), SandboxError>;
 
+    /// True once it is known to be gone, with its variables and its files.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// Ends it, busy or not, with all its processes. Ending twice is no fault.
     async fn terminate(&self);
 }
@@ -115,6 +122,14 @@ pub trait SandboxProvider: Send + Sync {
     /// The sandboxes that this deployment has made and that are still there, to end those that
     /// nobody owns.
     async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError>;
+
+    /// Ends a sandbox that nobody owns. One that is gone is no fault.
+    async fn end(&self, record: &SandboxRecord) -> Result<(), SandboxError>;
+
+    /// Whether its sandboxes outlive this process, and can be attached by the next one.
+    fn outlives(&self) -> bool {
+        false
+    }
 
     /// Whether a sandbox can be made, and what it would be like.
     async fn check(&self) -> Result<ProviderReport, SandboxError>;
@@ -188,13 +203,6 @@ impl Progress {
     pub fn now(&self) -> Option<&'static str> {
         *self.0.lock().expect("no panic while it is held")
     }
-}
-
-/// All that is needed to find a sandbox again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SandboxRecord {
-    /// What the provider calls it.
-    pub sandbox_id: String,
 }
 
 /// How a provider is doing.

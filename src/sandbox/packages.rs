@@ -87,3 +87,32 @@ impl Coded for PackagesError {
 fn listed(sets: &[String]) -> String {
     if sets.is_empty() { "there are none".to_owned() } else { sets.join("; ") }
 }
+
+/// A text whose URLs name no user and no password.
+pub(super) fn without_userinfo(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let authority = part.find(['/', ' ', '\'', '"']).unwrap_or(part.len());
+        let host = part[..authority].rfind('@').map_or(0, |at| at + 1);
+        clean.push_str("://");
+        clean.push_str(&part[host..]);
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_of_an_index_is_told() {
+        for (text, clean) in [
+            ("https://me:p@ss@host/simple", "https://host/simple"),
+            ("'https://u:p@a/x' and http://b/c@d", "'https://a/x' and http://b/c@d"),
+            ("no URL: a@b", "no URL: a@b"),
+        ] {
+            assert_eq!(without_userinfo(text), clean);
+        }
+    }
+}

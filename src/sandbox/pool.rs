@@ -11,14 +11,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{
-    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord, SandboxSpec,
-};
+use super::{Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec};
 use crate::domain::coded::chain;
 use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
 use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Primed};
+use crate::domain::session::SandboxRecord;
 
 /// Making one must not slow down the session that the last one was taken for.
 const QUIET: Duration = Duration::from_millis(15);
@@ -168,6 +167,14 @@ impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
 
     async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
         self.inside.provider.list().await
+    }
+
+    async fn end(&self, record: &SandboxRecord) -> Result<(), SandboxError> {
+        self.inside.provider.end(record).await
+    }
+
+    fn outlives(&self) -> bool {
+        self.inside.provider.outlives()
     }
 
     async fn check(&self) -> Result<ProviderReport, SandboxError> {

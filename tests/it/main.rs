@@ -10,6 +10,7 @@ mod conformance;
 mod contract;
 mod conversations;
 mod crashes;
+mod e2b;
 mod exec;
 mod execute;
 mod faults;

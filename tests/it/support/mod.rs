@@ -1,5 +1,6 @@
 //! The harness: a running service, a stub model, short words for calls.
 
+pub mod double;
 pub mod index;
 pub mod model;
 pub mod processes;

@@ -35,7 +35,7 @@ pub fn shared() -> &'static Server {
             ("MODEL_API_KEY", super::model::KEY),
             ("CONFIG", &model.config(folder.path())),
         ]);
-        end_with_the_tests(&server);
+        end_with_the_tests(server.pid());
         server
     })
 }
@@ -45,7 +45,7 @@ pub fn restricted() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
     SHARED.get_or_init(|| {
         let server = Server::start(&[("LOCAL_LEVELS", "restricted")]);
-        end_with_the_tests(&server);
+        end_with_the_tests(server.pid());
         server
     })
 }
@@ -264,7 +264,7 @@ fn collect(mut stderr: impl Read + Send + 'static) -> std::sync::Arc<Mutex<Strin
 
 /// Statics are not dropped: shared services are killed when the test process exits.
 #[expect(unsafe_code, reason = "atexit has no safe form")]
-fn end_with_the_tests(server: &Server) {
+pub fn end_with_the_tests(pid: u32) {
     static PIDS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
     extern "C" fn end() {
         for pid in PIDS.lock().map(|pids| pids.clone()).unwrap_or_default() {
@@ -274,7 +274,7 @@ fn end_with_the_tests(server: &Server) {
         }
     }
     let mut pids = PIDS.lock().unwrap();
-    pids.push(server.pid());
+    pids.push(pid);
     if pids.len() == 1 {
         // SAFETY: `end` is a plain function that lives as long as the program.
         unsafe { libc::atexit(end) };

@@ -1,6 +1,8 @@
 //! Reads server-sent events as a client does.
 
+use bytes::Bytes;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use serde_json::Value;
 
 /// One event.
@@ -11,29 +13,44 @@ pub struct SseEvent {
     pub data: Value,
 }
 
+/// A stream of events, read in as many goes as a test needs.
+pub struct Events {
+    bytes: BoxStream<'static, reqwest::Result<Bytes>>,
+    text: Vec<u8>,
+}
+
+impl Events {
+    pub fn of(response: reqwest::Response) -> Self {
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { bytes: response.bytes_stream().boxed(), text: Vec::new() }
+    }
+
+    /// Reads until one satisfies, or to the end.
+    pub async fn until(&mut self, enough: impl Fn(&SseEvent) -> bool) -> Vec<SseEvent> {
+        let mut events = Vec::new();
+        loop {
+            while let Some(end) = self.text.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.text.drain(..end + 2).collect();
+                if let Some(event) = parse(std::str::from_utf8(&block).unwrap()) {
+                    events.push(event);
+                    if enough(events.last().unwrap()) {
+                        return events;
+                    }
+                }
+            }
+            let Some(piece) = self.bytes.next().await else { return events };
+            self.text.extend_from_slice(&piece.unwrap());
+        }
+    }
+}
+
 /// Reads events until one satisfies, or to the end.
 pub async fn until(
     response: reqwest::Response,
     enough: impl Fn(&SseEvent) -> bool,
 ) -> Vec<SseEvent> {
-    assert_eq!(response.status(), 200);
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let mut bytes = response.bytes_stream();
-    let mut text = Vec::new();
-    let mut events = Vec::new();
-    while let Some(piece) = bytes.next().await {
-        text.extend_from_slice(&piece.unwrap());
-        while let Some(end) = text.windows(2).position(|pair| pair == b"\n\n") {
-            let block: Vec<u8> = text.drain(..end + 2).collect();
-            if let Some(event) = parse(std::str::from_utf8(&block).unwrap()) {
-                events.push(event);
-                if enough(events.last().unwrap()) {
-                    return events;
-                }
-            }
-        }
-    }
-    events
+    Events::of(response).until(enough).await
 }
 
 /// Reads all events.

@@ -10,9 +10,9 @@ use interpreterd::domain::file::{Condition, FileEntry, FilePath, Part};
 use interpreterd::domain::limits::{Limits, LimitsRequest};
 use interpreterd::domain::package::PackageSet;
 use interpreterd::domain::provider::Capabilities;
+use interpreterd::domain::session::SandboxRecord;
 use interpreterd::sandbox::{
-    ByteStream, Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxRecord,
-    SandboxSpec,
+    ByteStream, Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec,
 };
 
 /// Notes what is made, adopted and ended.
@@ -35,6 +35,10 @@ pub struct StubProvider {
 struct StubSandbox {
     id: String,
     provider: StubProvider,
+}
+
+fn record(id: &str) -> SandboxRecord {
+    SandboxRecord { sandbox_id: id.to_owned(), detail: serde_json::Value::Null }
 }
 
 #[async_trait]
@@ -92,7 +96,12 @@ impl SandboxProvider for StubProvider {
     }
 
     async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
-        Ok(self.there.iter().map(|id| SandboxRecord { sandbox_id: id.clone() }).collect())
+        Ok(self.there.iter().map(|id| record(id)).collect())
+    }
+
+    async fn end(&self, record: &SandboxRecord) -> Result<(), SandboxError> {
+        self.ended.lock().unwrap().push(record.sandbox_id.clone());
+        Ok(())
     }
 
     async fn check(&self) -> Result<ProviderReport, SandboxError> {
@@ -109,7 +118,7 @@ impl SandboxProvider for StubProvider {
 #[async_trait]
 impl Sandbox for StubSandbox {
     fn record(&self) -> SandboxRecord {
-        SandboxRecord { sandbox_id: self.id.clone() }
+        record(&self.id)
     }
 
     fn files_dir(&self) -> String {

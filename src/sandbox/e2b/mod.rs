@@ -1,0 +1,319 @@
+//! The provider `e2b`: sandboxes of E2B, or of what speaks its API.
+
+mod access;
+mod collect;
+mod control;
+mod ending;
+mod envd;
+mod envelope;
+mod error;
+mod files;
+mod kernel;
+mod lines;
+mod listing;
+mod packages;
+mod prelude;
+mod process;
+mod sandbox;
+mod shell;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use self::access::{Access, Door};
+use self::control::Control;
+use self::envd::Envd;
+use self::error::E2bError;
+use self::kernel::Kernel;
+use self::packages::Install;
+use self::prelude::Here;
+use self::sandbox::{Detail, E2bSandbox, Parts};
+use crate::config::{E2bEntry, LimitSettings};
+use crate::domain::id::{Maker, SessionId};
+use crate::domain::limits::{Limits, LimitsRequest};
+use crate::domain::package::PackageSet;
+use crate::domain::provider::Capabilities;
+use crate::domain::session::SandboxRecord;
+use crate::sandbox::{
+    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec,
+};
+
+const LEAST_OUTPUT_BYTES: u64 = 1024;
+/// A sandbox whose making failed may have been made all the same: a look now, and one later.
+const LOST_LOOKS: [Duration; 2] = [Duration::ZERO, Duration::from_secs(30)];
+/// How long the service waits at its end for what is still being made.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// The code interpreter of a new sandbox is there a moment after the sandbox.
+const INTERPRETER_TRIES: u32 = 4;
+const INTERPRETER_PAUSE: Duration = Duration::from_millis(500);
+
+/// Makes sandboxes at one account of E2B.
+pub struct E2bProvider {
+    maker: Arc<Making>,
+    /// Sandboxes that are being made, or looked for after that failed.
+    making: TaskTracker,
+}
+
+struct Making {
+    control: Arc<Control>,
+    marks: BTreeMap<String, String>,
+    output_bytes: u64,
+    create_limit: Duration,
+    install_limit: Duration,
+}
+
+impl E2bProvider {
+    /// A provider that has called nobody yet.
+    ///
+    /// # Errors
+    /// [`SandboxError`] when the entry's settings cannot be used.
+    pub fn new(
+        entry: &E2bEntry,
+        limits: &LimitSettings,
+        maker: Maker,
+    ) -> Result<Self, SandboxError> {
+        let access = Access::new(entry.clone()).map_err(SandboxError::from)?;
+        let marks = BTreeMap::from([
+            ("interpreterd".to_owned(), maker.deployment_id.to_string()),
+            ("replica".to_owned(), maker.replica_id.to_string()),
+            ("entry".to_owned(), entry.name.clone()),
+        ]);
+        let maker = Making {
+            control: Arc::new(Control::new(Arc::new(access))),
+            marks,
+            output_bytes: limits.output_bytes,
+            create_limit: limits.create_seconds,
+            install_limit: limits.install_seconds,
+        };
+        Ok(Self { maker: Arc::new(maker), making: TaskTracker::new() })
+    }
+
+    fn entry(&self) -> &E2bEntry {
+        &self.maker.control.access.entry
+    }
+
+    /// Looks for a sandbox whose making failed: E2B may have made it.
+    fn look_for(&self, session_id: SessionId) {
+        let maker = Arc::clone(&self.maker);
+        self.making.spawn(async move {
+            for pause in LOST_LOOKS {
+                tokio::time::sleep(pause).await;
+                let found = maker.control.list(&maker.marks_of(session_id)).await;
+                for sandbox_id in found.unwrap_or_default() {
+                    tracing::warn!(
+                        sandbox.id = sandbox_id,
+                        "a sandbox that nobody waits for is ended"
+                    );
+                    let _ = maker.control.delete(&sandbox_id).await;
+                }
+            }
+        });
+    }
+}
+
+impl Making {
+    fn marks_of(&self, session_id: SessionId) -> BTreeMap<String, String> {
+        let mut marks = self.marks.clone();
+        marks.insert("session".to_owned(), session_id.to_string());
+        marks
+    }
+
+    async fn make(&self, spec: &SandboxSpec) -> Result<Arc<E2bSandbox>, SandboxError> {
+        let key = spec.session_id.to_string();
+        let marks = self.marks_of(spec.session_id);
+        let door = Arc::new(self.control.create(&key, &marks, self.create_limit).await?);
+        let furnished = self.furnish(&door, spec).await;
+        let (kernel, here) = match furnished {
+            Ok(furnished) => furnished,
+            Err(error) => {
+                let _ = self.control.delete(&door.sandbox_id).await;
+                return Err(error);
+            }
+        };
+        Ok(E2bSandbox::new(Parts {
+            control: Arc::clone(&self.control),
+            sandbox_id: door.sandbox_id.clone(),
+            door: Some(door),
+            kernel,
+            here,
+            env: spec.env.clone(),
+            output_cap: self.output_cap(&spec.limits),
+            is_new: true,
+        }))
+    }
+
+    async fn furnish(
+        &self,
+        door: &Door,
+        spec: &SandboxSpec,
+    ) -> Result<(Kernel, Here), SandboxError> {
+        let mut kernel = first_kernel(door).await?;
+        let here = kernel.set_up(door, &spec.env).await?;
+        if !spec.packages.is_empty() {
+            let install = Install {
+                packages: &spec.packages,
+                python: &here.python,
+                index: self.control.access.entry.package_index.as_deref(),
+                limit: self.install_limit,
+            };
+            install.run(&Envd { door, user: &here.user }).await?;
+            kernel.forget_modules(door).await?;
+        }
+        Ok((kernel, here))
+    }
+
+    fn output_cap(&self, limits: &Limits) -> usize {
+        usize::try_from(limits.output_bytes.unwrap_or(self.output_bytes)).unwrap_or(usize::MAX)
+    }
+}
+
+/// A kernel in a sandbox that was just made, whose services may be a moment late.
+async fn first_kernel(door: &Door) -> Result<Kernel, SandboxError> {
+    let mut tries = 1;
+    loop {
+        match Kernel::create(door).await {
+            Err(error) if error.has_status(&[502, 503]) && tries < INTERPRETER_TRIES => {
+                tries += 1;
+                tokio::time::sleep(INTERPRETER_PAUSE).await;
+            }
+            Err(error) if error.has_status(&[404, 502, 503]) => {
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(error = cause, "a new sandbox has no code interpreter");
+                return Err(E2bError::NoInterpreter.into());
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for E2bProvider {
+    fn kind(&self) -> &'static str {
+        "e2b"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            state: true,
+            state_after_timeout: true,
+            upload: true,
+            download: true,
+            shell: true,
+            packages: true,
+            network: self.entry().internet != Some(false),
+            absolute_files_dir: true,
+        }
+    }
+
+    fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError> {
+        let most = self.maker.output_bytes;
+        let output_bytes = request.output_bytes.unwrap_or(most);
+        if *request != (LimitsRequest { output_bytes: request.output_bytes, ..Default::default() })
+        {
+            return Err(SandboxError::Unsupported(
+                "its sandboxes are as large as their template says; only limits.output_bytes can be set",
+            ));
+        }
+        if !(LEAST_OUTPUT_BYTES..=most).contains(&output_bytes) {
+            let (limit, least) = ("/limits/output_bytes", LEAST_OUTPUT_BYTES);
+            return Err(SandboxError::LimitOutOfRange { limit, least, most });
+        }
+        Ok(Limits { output_bytes: Some(output_bytes), ..Limits::default() })
+    }
+
+    async fn installs(&self, packages: &PackageSet) -> bool {
+        !packages.is_empty()
+    }
+
+    /// They are installed into each sandbox, when it is made.
+    async fn install(&self, _: &PackageSet, progress: &Progress) -> Result<(), SandboxError> {
+        progress.say("installing packages");
+        Ok(())
+    }
+
+    /// Goes on when it is dropped: what comes to be then is ended.
+    async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
+        let (maker, spec) = (Arc::clone(&self.maker), spec.clone());
+        let session_id = spec.session_id;
+        let (sender, receiver) = oneshot::channel();
+        self.making.spawn(async move {
+            if let Err(Ok(unwanted)) = sender.send(maker.make(&spec).await) {
+                unwanted.terminate().await;
+            }
+        });
+        let made = receiver.await.unwrap_or(Err(SandboxError::Lost));
+        match made {
+            Ok(sandbox) => Ok(sandbox),
+            Err(error) => {
+                if !matches!(error, SandboxError::Limited(_) | SandboxError::Packages(_)) {
+                    self.look_for(session_id);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn attach(
+        &self,
+        record: &SandboxRecord,
+    ) -> Result<Option<Arc<dyn Sandbox>>, SandboxError> {
+        let Ok(Detail { kernel_id, here }) = serde_json::from_value(record.detail.clone()) else {
+            return Ok(None);
+        };
+        let door = match self.maker.control.connect(&record.sandbox_id).await {
+            Ok(door) => Some(Arc::new(door)),
+            Err(E2bError::Gone) => return Ok(None),
+            // what cannot be reached now is not lost for that
+            Err(error) if error.is_passing() => {
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    error = cause,
+                    sandbox.id = record.sandbox_id,
+                    "a sandbox is looked for later"
+                );
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(E2bSandbox::new(Parts {
+            control: Arc::clone(&self.maker.control),
+            sandbox_id: record.sandbox_id.clone(),
+            door,
+            kernel: Kernel::found(kernel_id),
+            here,
+            env: BTreeMap::new(),
+            output_cap: self.maker.output_cap(&Limits::default()),
+            is_new: false,
+        })))
+    }
+
+    async fn list(&self) -> Result<Vec<SandboxRecord>, SandboxError> {
+        let found = self.maker.control.list(&self.maker.marks).await?;
+        let record = |sandbox_id| SandboxRecord { sandbox_id, detail: serde_json::Value::Null };
+        Ok(found.into_iter().map(record).collect())
+    }
+
+    async fn end(&self, record: &SandboxRecord) -> Result<(), SandboxError> {
+        Ok(self.maker.control.delete(&record.sandbox_id).await?)
+    }
+
+    fn outlives(&self) -> bool {
+        true
+    }
+
+    async fn check(&self) -> Result<ProviderReport, SandboxError> {
+        self.maker.control.check().await?;
+        Ok(ProviderReport { isolation: None, python: None, packages: BTreeMap::new() })
+    }
+
+    async fn close(&self) {
+        self.making.close();
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.making.wait()).await;
+    }
+}

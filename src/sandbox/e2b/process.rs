@@ -1,0 +1,259 @@
+//! Processes in a sandbox, followed to their end: command lines and pip.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::ending::{End, not_started};
+use super::envd::{Envd, Failed};
+use super::envelope::{Message, Messages};
+use super::error::{E2bError, Refusal};
+use super::kernel::Run;
+use crate::domain::reason::Reason;
+use crate::sandbox::streams::{Stream, Streams};
+
+/// envd is asked for a sign of life every 15 seconds.
+const SILENCE: Duration = Duration::from_secs(60);
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// By this a process and all that come of it are found again, in whatever group they are.
+const TAG: &str = "INTERPRETERD_PROCESS";
+/// Three looks: what is forked during one is found by the next.
+const KILL: &str = "for i in 1 2 3; do for f in $(grep -lzsx \"$1\" /proc/[0-9]*/environ); do p=${f#/proc/}; kill -KILL \"${p%/environ}\" 2>/dev/null; done; done";
+
+/// A process that is to be started.
+pub(super) struct Process<'a> {
+    pub(super) program: &'a str,
+    pub(super) arguments: &'a [&'a str],
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) folder: &'a str,
+    /// Names it and all that come of it.
+    pub(super) tag: String,
+}
+
+/// What a process put out, and how it ended.
+pub(super) struct Followed {
+    pub(super) streams: Streams,
+    pub(super) exit: Option<Exit>,
+}
+
+/// How a process ended: its code, or 128 and the number of its signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Exit(pub(super) i32);
+
+#[derive(Default, Deserialize)]
+struct Said {
+    #[serde(default)]
+    event: Event,
+}
+
+#[derive(Default, Deserialize)]
+struct Event {
+    data: Option<Data>,
+    end: Option<Ended>,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    stdout: Option<String>,
+    stderr: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ended {
+    #[serde(default)]
+    exit_code: i32,
+    #[serde(default)]
+    exited: bool,
+    #[serde(default)]
+    status: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Last {
+    error: Option<Failed>,
+}
+
+impl Process<'_> {
+    /// Starts it and follows it to its end; at its deadline, or when told to stop, it is killed with all
+    /// that came of it.
+    pub(super) async fn follow(
+        &self,
+        envd: &Envd<'_>,
+        run: &Run<'_>,
+        followed: &mut Followed,
+    ) -> End {
+        let end = self.read(envd, run, followed).await;
+        if matches!(end, End::TimedOut | End::Interrupted | End::Silent) {
+            self.kill(envd).await;
+        }
+        end
+    }
+
+    async fn read(&self, envd: &Envd<'_>, run: &Run<'_>, followed: &mut Followed) -> End {
+        let deadline = Instant::now() + run.limit;
+        let mut env = self.env.clone();
+        env.insert(TAG.to_owned(), self.tag.clone());
+        let process =
+            json!({"cmd": self.program, "args": self.arguments, "envs": env, "cwd": self.folder});
+        let mut response = tokio::select! {
+            response = envd.start(&process) => match response {
+                Ok(response) => response,
+                Err(error) => return not_started(error),
+            },
+            () = sleep_until(deadline) => return End::TimedOut,
+            () = run.interrupt.notified() => return End::Interrupted,
+        };
+        let (mut messages, mut began) = (Messages::default(), false);
+        loop {
+            let piece = tokio::select! {
+                piece = timeout(SILENCE, response.chunk()) => piece,
+                () = sleep_until(deadline) => return End::TimedOut,
+                () = run.interrupt.notified() => return End::Interrupted,
+            };
+            match piece {
+                Ok(Ok(Some(piece))) => messages.push(&piece),
+                _ if followed.exit.is_some() => return End::Closed,
+                Ok(Ok(None) | Err(_)) => return End::Cut,
+                Err(_) => return End::Silent,
+            }
+            loop {
+                match messages.next() {
+                    Ok(None) => break,
+                    Ok(Some(Message::Next(message))) => {
+                        began = true;
+                        followed.take(&message, run);
+                    }
+                    Ok(Some(Message::Last(message))) => return last(&message, began, followed),
+                    Err(_) => return End::Cut,
+                }
+            }
+            if Instant::now() >= deadline && followed.exit.is_none() {
+                return End::TimedOut;
+            }
+        }
+    }
+
+    async fn kill(&self, envd: &Envd<'_>) {
+        let tag = format!("{TAG}={}", self.tag);
+        let process = json!({"cmd": "/bin/bash", "args": ["-c", KILL, "bash", tag], "cwd": "/"});
+        let killed = async {
+            let mut response = envd.start(&process).await?;
+            while response.chunk().await.map_err(super::access::failed)?.is_some() {}
+            Ok::<(), E2bError>(())
+        };
+        match timeout(KILL_LIMIT, killed).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(error = cause, "a process in a sandbox was not killed");
+            }
+            Err(_) => tracing::warn!("a process in a sandbox was not killed in time"),
+        }
+    }
+}
+
+impl Followed {
+    pub(super) fn new(output_cap: usize) -> Self {
+        Self { streams: Streams::new(output_cap), exit: None }
+    }
+
+    /// What cannot be read is passed over.
+    fn take(&mut self, message: &[u8], run: &Run<'_>) {
+        let Said { event } = serde_json::from_slice(message).unwrap_or_default();
+        if let Some(Data { stdout, stderr }) = event.data {
+            for (stream, text) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
+                let bytes = text.and_then(|text| STANDARD.decode(text).ok());
+                self.streams.push(stream, &bytes.unwrap_or_default(), run.sink);
+            }
+        }
+        if let Some(ended) = event.end {
+            self.exit = Some(exit(&ended));
+        }
+    }
+}
+
+fn exit(ended: &Ended) -> Exit {
+    let signal = match ended.status.strip_prefix("signal: ").map(str::trim) {
+        Some("hangup") => 1,
+        Some("interrupt") => 2,
+        Some("quit") => 3,
+        Some("illegal instruction") => 4,
+        Some("trace/breakpoint trap") => 5,
+        Some("aborted") => 6,
+        Some("bus error") => 7,
+        Some("floating point exception") => 8,
+        Some("killed") => 9,
+        Some("user defined signal 1") => 10,
+        Some("segmentation fault") => 11,
+        Some("user defined signal 2") => 12,
+        Some("broken pipe") => 13,
+        Some("alarm clock") => 14,
+        Some("terminated") => 15,
+        _ if ended.exited || ended.exit_code >= 0 => return Exit(ended.exit_code.clamp(0, 255)),
+        _ => return Exit(1),
+    };
+    Exit(128 + signal)
+}
+
+/// What the last message of a stream says: nothing, or how the call failed.
+fn last(message: &[u8], began: bool, followed: &Followed) -> End {
+    if followed.exit.is_some() {
+        return End::Closed;
+    }
+    let Last { error } = serde_json::from_slice(message).unwrap_or_default();
+    match error {
+        Some(error) if !began => End::NotStarted(E2bError::Refused(Refusal {
+            status: 200,
+            code: match error.code {
+                Value::String(code) => Some(code),
+                _ => None,
+            },
+            reason: Reason::new(&error.message),
+            after: None,
+            again: None,
+            is_quota: false,
+        })),
+        _ => End::Cut,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(text: &str) -> Exit {
+        exit(&serde_json::from_str(text).expect("an end"))
+    }
+
+    #[test]
+    fn exits_are_told_as_shells_do() {
+        for (text, code) in [
+            (r#"{"exited":true,"status":"exit status 0"}"#, 0),
+            (r#"{"exited":true,"exitCode":3,"status":"exit status 3","error":"exit status 3"}"#, 3),
+            (r#"{"exitCode":-1,"status":"signal: killed","error":"signal: killed"}"#, 137),
+            (r#"{"exitCode":-1,"status":"signal: segmentation fault"}"#, 139),
+            (r#"{"exitCode":-1,"status":"something"}"#, 1),
+        ] {
+            assert_eq!(ended(text), Exit(code), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_with_an_error_before_it_began_was_not_started() {
+        let followed = Followed::new(10);
+        let message =
+            br#"{"error":{"code":"invalid_argument","message":"cwd '/x' does not exist"}}"#;
+        let End::NotStarted(error) = last(message, false, &followed) else { panic!("not started") };
+        assert!(error.to_string().contains("cwd '/x' does not exist"), "{error}");
+        assert!(matches!(last(message, true, &followed), End::Cut));
+        assert!(matches!(last(b"{}", true, &followed), End::Cut), "no end was told");
+        let told = Followed { exit: Some(Exit(0)), ..Followed::new(10) };
+        assert!(matches!(last(b"{}", true, &told), End::Closed));
+    }
+}

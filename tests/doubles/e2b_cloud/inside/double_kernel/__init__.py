@@ -1,0 +1,1 @@
+"""What the kernel inside a sandbox is made of."""
