@@ -19,7 +19,7 @@ use super::download::Download;
 use super::extract::{Path, Tenant};
 use super::multipart::{Form, FormPart, broken};
 use super::problem::{
-    Addressed, Checked, Conditional, Full, Guarded, InSession, Parts, Problem, Uploaded,
+    Addressed, Checked, Conditional, Guarded, InSession, Parts, Problem, Reaching, Uploaded,
 };
 use crate::domain::file::{FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
@@ -48,7 +48,7 @@ pub(super) struct FilesForm {
 /// List the files of a session. Works while a cell runs.
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 200, description = "All files, sorted by path", body = FileList), Guarded, Addressed, InSession))]
+    responses((status = 200, description = "All files, sorted by path", body = FileList), Guarded, Addressed, InSession, Reaching))]
 pub(super) async fn list_files(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -68,7 +68,7 @@ pub(super) async fn list_files(
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files", tag = "files",
     request_body(content = FilesForm, content_type = "multipart/form-data"),
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 200, description = "The files as they are now", body = Vec<FileEntry>), Guarded, Addressed, InSession, Uploaded, Full))]
+    responses((status = 200, description = "The files as they are now", body = Vec<FileEntry>), Guarded, Addressed, InSession, Uploaded, Reaching))]
 pub(super) async fn post_files(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -94,7 +94,7 @@ pub(super) async fn post_files(
 #[utoipa::path(put, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The content, as it is"),
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The file as it is now", body = FileEntry), Guarded, Addressed, InSession, Conditional, Full,
+    responses((status = 200, description = "The file as it is now", body = FileEntry), Guarded, Addressed, InSession, Conditional, Reaching,
         (status = 413, description = "The file is larger than files may be, or the session has no room for it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_file(
     State(state): State<ApiState>,
@@ -118,7 +118,7 @@ pub(super) async fn put_file(
 /// Get a file, or a part of it, as it is now. Works while a cell runs.
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, InSession, Checked, Parts))]
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, InSession, Reaching, Checked, Parts))]
 pub(super) async fn get_file(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -154,7 +154,7 @@ pub(super) async fn get_file(
 /// What is told of a file, without its content.
 #[utoipa::path(head, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "Size, type and entity tag, as headers"), Guarded, Addressed, InSession, Checked))]
+    responses((status = 200, description = "Size, type and entity tag, as headers"), Guarded, Addressed, InSession, Reaching, Checked))]
 pub(super) async fn head_file(
     state: State<ApiState>,
     tenant: Tenant,
@@ -168,7 +168,7 @@ pub(super) async fn head_file(
 /// Delete a file.
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/files/{*path}", tag = "files",
     params(("session_id" = SessionId, Path, description = "The session"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 204, description = "It is gone"), Guarded, Addressed, InSession, Conditional))]
+    responses((status = 204, description = "It is gone"), Guarded, Addressed, InSession, Reaching, Conditional))]
 pub(super) async fn delete_file(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,

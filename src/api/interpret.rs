@@ -164,7 +164,7 @@ impl Question {
     request_body(content((InterpretRequest = "application/json"), (InterpretForm = "multipart/form-data"))),
     responses((status = 200, description = "The answer, every execution and the files that were made", body = Run), Guarded, Bodied, InSession, Making, Ways,
         (status = 501, description = "No model is configured; `detail` says how to", body = Problem, content_type = "application/problem+json"),
-        (status = 502, description = "The model failed; `run_id` has what happened until then", body = Problem, content_type = "application/problem+json")))]
+        (status = 502, description = "The model failed, and `run_id` has what happened until then; or the provider refused", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn interpret(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,

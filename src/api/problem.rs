@@ -246,9 +246,11 @@ problem_groups! {
         TooLarge = 413, "A file is larger than files may be, or the session has no room for it";
         MediaType = 415, "The content type is another one";
     }
-    /// Routes that put files.
-    Full {
-        NoMemory = 503, "The host has no memory for the file now; trying again is safe";
+    /// Routes that reach a sandbox, which may be elsewhere.
+    Reaching {
+        Limited = 429, "The provider allows no more calls now; trying again later is safe";
+        Refused = 502, "The provider refused; `detail` has its words";
+        Unreachable = 503, "The sandbox cannot be reached, or the host has no memory for the file, now; trying again is safe";
     }
     /// Routes that change a file under a condition.
     Conditional {
@@ -262,7 +264,9 @@ problem_groups! {
     }
     /// Routes that make sandboxes.
     Making {
-        Unavailable = 503, "No sandbox can be made now; trying again is safe";
+        Limited = 429, "The provider's plan or rate allows no more now; trying again later is safe";
+        Refused = 502, "The provider refused, and no code has run; `detail` has its words";
+        Unavailable = 503, "No sandbox can be made, or none be reached, now; trying again is safe";
         ProviderTimeout = 504, "The provider took too long";
     }
 }
