@@ -69,3 +69,7 @@ settings:
 
 guest-lock:
 	@sh scripts/guest-lock
+
+# A dozen cheap calls to the real E2B: by hand, with E2B_API_KEY.
+live-e2b: guest
+	@python3 tests/live/e2b.py --program $(PROGRAM)

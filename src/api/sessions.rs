@@ -58,6 +58,7 @@ impl CreateSessionRequest {
             lifetime: self.lifetime_seconds.map(|seconds| seconds.0),
             idle: self.idle_seconds.map(|seconds| seconds.0),
             metadata: self.metadata,
+            one_shot: false,
             claim: None,
         }
     }

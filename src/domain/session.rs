@@ -57,6 +57,9 @@ pub struct Session {
     /// Why its sandbox could not be made.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<SessionFailure>,
+    /// True where it was made for one piece of work, and ends with it.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub one_shot: bool,
     /// What the caller noted.
     pub metadata: BTreeMap<String, String>,
 }
@@ -132,4 +135,9 @@ impl EndReason {
             Self::Failed => "failed",
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }

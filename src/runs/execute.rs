@@ -67,7 +67,12 @@ impl Desk {
         let made = self.limits.create_seconds + self.limits.install_seconds;
         let longest = made + work + AROUND_WORK;
         let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds.max(longest));
-        NewSession { id: ticket.own_session, lifetime: Some(lifetime), ..new.clone() }
+        NewSession {
+            id: ticket.own_session,
+            lifetime: Some(lifetime),
+            one_shot: true,
+            ..new.clone()
+        }
     }
 
     pub(super) async fn end_one_shot(&self, tenant: &Tenant, id: SessionId) {

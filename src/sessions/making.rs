@@ -60,6 +60,7 @@ impl Sessions {
             end_reason: None,
             progress: None,
             failure: None,
+            one_shot: new.one_shot,
             metadata: new.metadata,
         };
         let id = session.id;

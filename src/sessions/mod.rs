@@ -54,6 +54,8 @@ pub struct NewSession {
     pub idle: Option<Duration>,
     /// What the caller notes.
     pub metadata: BTreeMap<String, String>,
+    /// It is made for one piece of work, and ends with it.
+    pub one_shot: bool,
     /// The key that it was asked for with.
     pub claim: Option<Claim>,
 }

@@ -41,6 +41,12 @@ impl Sessions {
         let mut found = stream::iter(finding).buffer_unordered(FOUND_AT_ONCE);
         while let Some((open, sandbox)) = found.next().await {
             match sandbox {
+                // the work that it was made for is over
+                Some(sandbox) if open.session.one_shot => {
+                    sandbox.terminate().await;
+                    self.lose(&open.tenant, open.session).await?;
+                    recovered.lost += 1;
+                }
                 Some(sandbox) => {
                     self.take_up(open, &sandbox).await?;
                     recovered.kept += 1;

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::access::{Access, Door};
@@ -58,6 +59,7 @@ pub struct E2bProvider {
     maker: Arc<Making>,
     /// Sandboxes that are being made, or looked for after that failed.
     making: TaskTracker,
+    stop: CancellationToken,
 }
 
 struct Making {
@@ -91,7 +93,11 @@ impl E2bProvider {
             create_limit: limits.create_seconds,
             install_limit: limits.install_seconds,
         };
-        Ok(Self { maker: Arc::new(maker), making: TaskTracker::new() })
+        Ok(Self {
+            maker: Arc::new(maker),
+            making: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        })
     }
 
     fn entry(&self) -> &E2bEntry {
@@ -100,10 +106,12 @@ impl E2bProvider {
 
     /// Looks for a sandbox whose making failed: E2B may have made it.
     fn look_for(&self, session_id: SessionId) {
-        let maker = Arc::clone(&self.maker);
+        let (maker, stop) = (Arc::clone(&self.maker), self.stop.clone());
         self.making.spawn(async move {
             for pause in LOST_LOOKS {
-                tokio::time::sleep(pause).await;
+                if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                    return; // the next start looks for it
+                }
                 let found = maker.control.list(&maker.marks_of(session_id)).await;
                 for sandbox_id in found.unwrap_or_default() {
                     tracing::warn!(
@@ -313,6 +321,7 @@ impl SandboxProvider for E2bProvider {
     }
 
     async fn close(&self) {
+        self.stop.cancel();
         self.making.close();
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.making.wait()).await;
     }

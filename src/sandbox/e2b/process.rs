@@ -21,7 +21,7 @@ use crate::sandbox::streams::{Stream, Streams};
 const SILENCE: Duration = Duration::from_secs(60);
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// By this a process and all that come of it are found again, in whatever group they are.
-const TAG: &str = "INTERPRETERD_PROCESS";
+const TAG: &str = "PROCESS_TAG";
 /// Three looks: what is forked during one is found by the next.
 const KILL: &str = "for i in 1 2 3; do for f in $(grep -lzsx \"$1\" /proc/[0-9]*/environ); do p=${f#/proc/}; kill -KILL \"${p%/environ}\" 2>/dev/null; done; done";
 

@@ -474,7 +474,8 @@ async fn one_shots_take_files_in_and_give_files_out(caller: &Caller) {
     let response = send(caller.request(Method::GET, file["url"].as_str().unwrap())).await;
     assert_eq!(response.text().await.unwrap(), "cba");
     let path = format!("/v1/sessions/{}", execution["session_id"].as_str().unwrap());
-    assert_eq!(caller.get(&path).await.1["state"], "ended");
+    let (_, told) = caller.get(&path).await;
+    assert_eq!(of(&told, ["state", "one_shot"]), [&json!("ended"), &json!(true)]);
 }
 
 async fn what_is_ended_is_over_at_once_busy_or_not(caller: &Caller) {

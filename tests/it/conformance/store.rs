@@ -69,6 +69,7 @@ fn session() -> Session {
         expires_at: now,
         ended_at: None,
         end_reason: None,
+        one_shot: false,
         metadata: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
     }
 }

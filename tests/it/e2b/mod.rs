@@ -1,5 +1,6 @@
 //! The provider `e2b` against the double of E2B's cloud.
 
+mod live;
 mod making;
 mod outcomes;
 mod packages;

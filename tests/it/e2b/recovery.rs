@@ -108,6 +108,31 @@ async fn orphans_are_ended_and_those_of_another_deployment_are_left_alone() {
     assert_eq!((&session["state"], &session["end_reason"]), (&json!("ended"), &json!("lost")));
 }
 
+#[tokio::test]
+async fn a_one_shots_sandbox_is_ended_at_the_next_start() {
+    let double = Double::start(&[]);
+    let folder = open_folder();
+    let first = start(&double, folder.path(), &[]);
+    let request = first.caller().request(reqwest::Method::POST, "/v1/execute");
+    let cell = json!({"code": "import time\ntime.sleep(60)"});
+    let cell = tokio::spawn(request.json(&cell).send());
+    must_come(async {
+        while double.requests("POST /execute").await.len() < 3 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    first.signal(libc::SIGKILL);
+    first.wait();
+    assert!(cell.await.unwrap().is_err());
+    double.has_sandboxes(1).await;
+    let second = start(&double, folder.path(), &[]);
+    double.has_sandboxes(0).await;
+    let (_, sessions) = second.caller().get("/v1/sessions").await;
+    let session = &sessions["data"][0];
+    assert_eq!((&session["one_shot"], &session["end_reason"]), (&json!(true), &json!("lost")));
+}
+
 /// e2b-dev/infra 2041: an orchestrator's restart loses all sandboxes.
 #[tokio::test]
 async fn sandboxes_that_are_gone_after_a_start_are_lost_sessions() {

@@ -11,7 +11,7 @@ MAX_ARGUMENT_BYTES = 120_000  # longer ones are no argument of a program on Linu
 
 
 def run_shell(command):
-    tag = f"INTERPRETERD_PROCESS={os.urandom(8).hex()}"
+    tag = f"PROCESS_TAG={os.urandom(8).hex()}"
     name, value = tag.split("=")
     with contextlib.ExitStack() as stack:
         arguments = ["-c", command]
