@@ -45,12 +45,14 @@ class Bench:
     allow_no_pool: bool
     folder: Path
     record: Recorder
+    # another build, which is measured too where that says something
+    beside: Path | None = None
     notes: list[str] = field(default_factory=list)
 
-    def service(self, pool: bool = True, env: dict[str, str] | None = None) -> Service:
+    def service(self, pool: bool = True, env: dict[str, str] | None = None, program: Path | None = None) -> Service:
         """A service of its own on a fresh folder; without a pool it primes nothing. `env` are settings besides."""
         size = self.pool if pool else 0
-        service = Service(self.program, self.fresh("service"), size, self.allow_no_pool, env)
+        service = Service(program or self.program, self.fresh("service"), size, self.allow_no_pool, env)
         if pool and service.provider().get("pool") is None:
             self.note("this program offers no pool: what is called interpreterd here makes every sandbox when asked")
         return service

@@ -9,7 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "requirements.txt"
+# which those name
+REQUIREMENTS_OF_DOUBLES = HERE.parent / "tests" / "doubles" / "requirements.txt"
 # the mark of an environment that was made to its end
 WHOLE = ".whole"
 
@@ -51,7 +54,7 @@ def made_before() -> Path | None:
 
 
 def digest() -> str:
-    return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(REQUIREMENTS.read_bytes() + REQUIREMENTS_OF_DOUBLES.read_bytes()).hexdigest()[:12]
 
 
 def choose_python(program: Path | None) -> Path:

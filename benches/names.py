@@ -16,6 +16,12 @@ OWN_PART = "interpreterd, own part"
 HTTP_FLOOR = "GET /healthz, the floor"
 MODEL_FLOOR = "POST to the model, the floor"
 MODEL_FLOOR_OWN = "POST to the model, without the model's part"
+IN_E2B = "interpreterd, in E2B"
+OTHER_BUILD = "interpreterd, another build"
+E2B_SDK = "E2B's Python SDK"
+E2B_FLOOR = "POST /execute, kept connection, the floor"
+E2B_FLOOR_NEW = "POST /execute, a new connection each"
+E2B_LISTING_FLOOR = "listing of the files, kept connection, the floor"
 
 ORDER = [
     OURS,
@@ -23,7 +29,10 @@ ORDER = [
     NO_POOL,
     IN_SANDBOX,
     IN_MODEL,
+    IN_E2B,
     OWN_PART,
+    OTHER_BUILD,
+    E2B_SDK,
     GATEWAY,
     GATEWAY_QUICK,
     GATEWAY_IMPORTS,
@@ -34,6 +43,9 @@ ORDER = [
     HTTP_FLOOR,
     MODEL_FLOOR,
     MODEL_FLOOR_OWN,
+    E2B_FLOOR,
+    E2B_FLOOR_NEW,
+    E2B_LISTING_FLOOR,
 ]
 
 

@@ -117,5 +117,8 @@ def scene_tables(data: Data, scene: str) -> list[str]:
         case "interpret":
             at_once = {"interpret_at_once": "whole batch", "interpret_at_once_ratio": "over"}
             return [tables.spread(data, scene), tables.values(data, at_once)]
+        case "e2b":
+            plain, tls = (tables.spread(data, benchmark, names.E2B_SDK) for benchmark in ("e2b", "e2b_tls"))
+            return ["Plain HTTP:", plain, "TLS:", tls]
         case _:
             return [tables.spread(data, scene, names.OURS)]

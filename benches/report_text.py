@@ -108,6 +108,20 @@ In the second table fifty callers ask at once, each for a sandbox of its own, an
 three turns with two cells: three seconds are the ideal.
 """,
     ),
+    "e2b": (
+        "Cells at E2B",
+        """
+`1 + 1` in a sandbox that has run cells before, at the double of E2B's cloud that the tests have (`tests/doubles`), on
+loopback, one process of it for each transport. It shows what the service adds to E2B, not how fast E2B is. All have a
+sandbox of their own there, and take turns of five cells in an order by lot.
+
+*E2B's Python SDK* is `Sandbox.run_code` in the driver. *In E2B* is `duration_ms` of the answer, from sending the cell
+to the end of what comes of it; *own part* is the rest of the whole: HTTP, the lease, the database, and one call that
+the SDK does not make, for the service lists the files after each cell. The floors are these calls by Python's
+`http.client`, and what they show beside each other is what it costs not to keep a connection (with TLS: a whole
+handshake). The service keeps its own for two seconds, the SDK for minutes, and here nobody rests for so long.
+""",
+    ),
 }
 
 HONEST = """
@@ -128,5 +142,8 @@ HONEST = """
   `POST /api/kernels`, so there is nothing of it to measure here.
 - jupyter_client and websocket-client are Python and are part of their rows. Their share of a warm cell is well under a
   millisecond, but it is not nothing beside a raw kernel.
+- E2B itself is a network away, its double is not. There each call takes a round trip besides: one for a cell of the
+  SDK's, two for a cell of the service, which lists the files too. A new connection takes two or three more, and a
+  service whose callers think for longer than it keeps its connections pays for one with each cell.
 - All contestants run on the same two or more cores as the driver, which takes its share.
 """

@@ -35,6 +35,7 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", type=Path, help="the release build of interpreterd")
+    parser.add_argument("--beside", type=Path, metavar="PROGRAM", help="another build, for the scene e2b alone")
     parser.add_argument("--samples", type=int, default=200, help="samples of each contestant (200)")
     parser.add_argument("--only", type=lambda text: text.split(","), metavar="NAME,...", help="these scenes alone")
     parser.add_argument("--quick", action="store_true", help="a minute's trial; its figures say little")
@@ -50,6 +51,8 @@ def arguments() -> argparse.Namespace:
         parser.error("--program is needed to measure")
     if options.program:
         options.program = options.program.resolve(strict=True)
+    if options.beside:
+        options.beside = options.beside.resolve(strict=True)
     # a trial must not overwrite the figures of a real run
     results, docs = HERE / "results", HERE.parent / "docs"
     if options.quick:
@@ -76,7 +79,8 @@ def measure(options: argparse.Namespace) -> list[str]:
         set_rivals_folders(Path(folder))
         for name in options.only or scenes.ALL:
             recorder = Recorder(options.results, name)
-            bench = Bench(options.program, sizes, options.pool, options.allow_no_pool, Path(folder), recorder)
+            pool = (options.pool, options.allow_no_pool)
+            bench = Bench(options.program, sizes, *pool, Path(folder), recorder, options.beside)
             if not run_scene(bench, name, scenes.ALL[name]):
                 failed.append(name)
     return failed

@@ -19,7 +19,7 @@ class Line:
 
 def lines(data: Data) -> list[Line]:
     """All rows for which there are samples."""
-    parts = (new_session, warm_exec, memory, callers, churn, stdout, files, human_eval, packages, interpret)
+    parts = (new_session, warm_exec, memory, callers, churn, stdout, files, human_eval, packages, interpret, e2b)
     return [line for part in parts for line in part(data)]
 
 
@@ -146,6 +146,17 @@ def interpret(data: Data) -> list[Line]:
         ours = f"{ratio:.2f} x the ideal"
         beside = f"{seconds:.2f} s of {seconds / ratio:.1f} s, the slowest batch"
         found.append(Line(what, ours, beside, "<= 1.3 x", ratio <= 1.3))
+    return found
+
+
+def e2b(data: Data) -> list[Line]:
+    found = []
+    for benchmark, what in (("e2b", "Cell at E2B (a double of it on loopback), p50"), ("e2b_tls", "the same over TLS")):
+        if data.has(benchmark, names.OURS, names.E2B_SDK):
+            middle, rival = data.at(benchmark, names.OURS), data.at(benchmark, names.E2B_SDK)
+            more = middle - rival
+            beside = f"{names.E2B_SDK}: {ms(rival)}, so {ms(abs(more))} {'more' if more > 0 else 'less'}"
+            found.append(Line(what, ms(middle), beside, "<= 3 ms more", more <= 3))
     return found
 
 

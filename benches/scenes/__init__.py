@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bench import Bench
 
-from scenes import callers, churn, files, human_eval, interpret, memory, new_session, packages, stdout, warm_exec
+from scenes import callers, churn, e2b, files, human_eval, interpret, memory, new_session, packages, stdout, warm_exec
 
 ALL: dict[str, Callable[[Bench], None]] = {
     "new_session": new_session.run,
@@ -17,4 +17,5 @@ ALL: dict[str, Callable[[Bench], None]] = {
     "human_eval": human_eval.run,
     "packages": packages.run,
     "interpret": interpret.run,
+    "e2b": e2b.run,
 }

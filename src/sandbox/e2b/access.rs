@@ -27,8 +27,13 @@ const SHARED: [&str; 7] = [
     "foxtrot-2.e2b.dev",
 ];
 /// A connection that lies unused for longer is not used again for a run: one that the other side has
-/// closed meanwhile would make its outcome unknown. benches/e2b.py says what reuse is worth.
+/// closed meanwhile would make its outcome unknown. benches/scenes/e2b.py says what reuse is worth.
 const RUN_IDLE: Duration = Duration::from_secs(2);
+/// For the body of an answer, however slowly it drips.
+const BODY_LIMIT: Duration = Duration::from_secs(30);
+const REFUSAL_LIMIT: Duration = Duration::from_secs(5);
+/// The longest pause that a service may ask for.
+const LONGEST_AFTER: u64 = 3600;
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// What an answer may become in memory beside its text.
 const MAX_PARSED_BYTES: usize = 256 << 20;
@@ -72,7 +77,9 @@ impl Access {
         response: Response,
         most: usize,
     ) -> Result<T, E2bError> {
-        parsed(&whole(self.accepted(response).await?, most).await?)
+        let body = whole(self.accepted(response).await?, most);
+        let body = tokio::time::timeout(BODY_LIMIT, body).await;
+        parsed(&body.map_err(|_| E2bError::TooSlow)??)
     }
 
     /// The answer when it is one of success; what was said else.
@@ -227,7 +234,7 @@ async fn accepted(response: Response, secrets: &[SecretString]) -> Result<Respon
     }
     let status = response.status().as_u16();
     let headers = response.headers().clone();
-    let reading = tokio::time::timeout(Duration::from_secs(5), whole(response, MAX_REFUSAL_BYTES));
+    let reading = tokio::time::timeout(REFUSAL_LIMIT, whole(response, MAX_REFUSAL_BYTES));
     let body = reading.await.ok().and_then(Result::ok).unwrap_or_default();
     Err(refusal(status, &headers, &body, secrets))
 }
@@ -251,7 +258,7 @@ fn refusal(status: u16, headers: &HeaderMap, body: &[u8], secrets: &[SecretStrin
         status,
         code: told.error_code.filter(|code| code.len() <= 64 && code.chars().all(is_code)),
         reason,
-        after: seconds.map(Duration::from_secs),
+        after: seconds.map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST_AFTER))),
         again: header("should-retry").and_then(|value| value.parse().ok()),
         is_quota: Refusal::is_quota(status, message),
     })

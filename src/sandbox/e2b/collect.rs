@@ -15,6 +15,9 @@ const MAX_NAME_BYTES: usize = 1024;
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 const MAX_TRACEBACK_BYTES: usize = 256 << 10;
 
+/// How the first line of a traceback ends.
+const LAST: &str = "(most recent call last)";
+
 /// E2B's names for kinds of data, and theirs in the rest of the world. `data` and `chart` are E2B's
 /// own kinds, and bear the names that its kernels give them.
 const KINDS: [(&str, &str); 12] = [
@@ -125,7 +128,7 @@ impl Collector {
             return;
         }
         self.error.get_or_insert_with(|| {
-            let traceback = cut_text(without_colours(&traceback), MAX_TRACEBACK_BYTES);
+            let traceback = cut_text(with_lines(&without_colours(&traceback)), MAX_TRACEBACK_BYTES);
             ErrorDetail {
                 line: line_in(&traceback),
                 name: cut_text(name, MAX_NAME_BYTES),
@@ -163,6 +166,17 @@ fn output(shown: Shown) -> Output {
         data.entry(mime).or_insert(value);
     }
     Output { data, metadata: Map::new(), main: is_main_result }
+}
+
+/// A traceback as it was before its parts were joined without the ends of their lines.
+fn with_lines(traceback: &str) -> String {
+    let text = traceback.trim_start_matches('-');
+    let text = if text.len() + 20 < traceback.len() { text } else { traceback };
+    text.replacen(LAST, &format!("{LAST}\n"), 1).replacen(
+        &format!("{LAST}\n\n"),
+        &format!("{LAST}\n"),
+        1,
+    )
 }
 
 /// A traceback without the colours that a program may put in.
@@ -247,6 +261,10 @@ mod tests {
         assert_eq!(plain, "E: \u{1b}[2J x");
         assert_eq!(line_in("Cell In[1], line 2, in f()\nCell In[5], line 7\n"), Some(7));
         assert_eq!(line_in("no line"), None);
+        let joined =
+            format!("{}E Traceback (most recent call last)Cell In[1], line 1", "-".repeat(75));
+        assert_eq!(with_lines(&joined), "E Traceback (most recent call last)\nCell In[1], line 1");
+        assert_eq!(with_lines("--x (most recent call last)\ny"), "--x (most recent call last)\ny");
     }
 
     #[test]

@@ -62,9 +62,8 @@ impl E2bSandbox {
             return Err(SandboxError::ConditionFailed);
         }
         let moved = match envd.rename(beside, &place).await {
-            Err(E2bError::Refused(refusal)) if !matches!(refusal.status, 401 | 403 | 429) => {
-                // one of its folders is a file, most of all
-                tracing::debug!(reason = %refusal.reason, "a file could not be put in its place");
+            // one of its folders is a file
+            Err(E2bError::Refused(refusal)) if refusal.reason.to_string().contains("directory") => {
                 return Err(SandboxError::NotAFile(path.to_string()));
             }
             other => other.map_err(noticed)?,

@@ -71,7 +71,9 @@ pub(super) enum Read {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     buffer: Vec<u8>,
-    /// Where the search for the end of the line goes on.
+    /// Where the line that comes next begins.
+    start: usize,
+    /// Where the search for its end goes on.
     searched: usize,
     /// The line that is coming in is longer than lines may be.
     skips: bool,
@@ -79,6 +81,12 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn push(&mut self, piece: &[u8]) {
+        // once a piece, not once a line: a piece may hold hundreds
+        self.buffer.drain(..self.start);
+        self.searched -= std::mem::take(&mut self.start);
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BUFFER_BYTES {
+            self.buffer = Vec::new();
+        }
         self.buffer.extend_from_slice(piece);
     }
 
@@ -88,21 +96,17 @@ impl Lines {
             let rest = &self.buffer[self.searched..];
             let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
                 self.searched = self.buffer.len();
-                if self.buffer.len() > MAX_LINE_BYTES {
+                if self.buffer.len() - self.start > MAX_LINE_BYTES {
                     self.skips = true;
-                    self.buffer = Vec::new();
-                    self.searched = 0;
+                    (self.buffer, self.start, self.searched) = (Vec::new(), 0, 0);
                 }
                 return None;
             };
             let end = self.searched + end;
             let skipped = std::mem::take(&mut self.skips);
-            let read = if skipped { Some(Read::Dropped) } else { read(&self.buffer[..end]) };
-            self.buffer.drain(..=end);
-            self.searched = 0;
-            if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BUFFER_BYTES {
-                self.buffer = Vec::new();
-            }
+            let read =
+                if skipped { Some(Read::Dropped) } else { read(&self.buffer[self.start..end]) };
+            (self.start, self.searched) = (end + 1, end + 1);
             if read.is_some() {
                 return read;
             }

@@ -208,7 +208,7 @@ impl E2bSandbox {
             }
         };
         execution.duration_ms = Some(milliseconds(started.elapsed()));
-        let mute = collector.lines == 0 && !matches!(end, End::TimedOut | End::Interrupted);
+        let mute = collector.lines == 0 && matches!(end, End::Closed | End::Cut);
         kernel.mute_runs = if mute { kernel.mute_runs + 1 } else { 0 };
         // a kernel that has run fewer cells than the one before it is another one
         if collector.count.is_some_and(|count| count <= before) {
@@ -291,12 +291,16 @@ impl E2bSandbox {
         if self.is_lost.load(Ordering::SeqCst) || self.is_over() {
             return;
         }
-        let before = self.listing().replace(Listing::default()).unwrap_or_default();
-        let Ok(mut now) = self.list(door).await else {
-            let put_in = self.listing().take().unwrap_or_default();
-            *self.listing() = Some(before.with(put_in));
-            execution.truncated = true;
-            return;
+        let before = self.listing().replace(Listing::default());
+        let (before, mut now) = match (before, self.list(door).await) {
+            (Some(before), Ok(now)) => (before, now),
+            // what is not known is not told; the next cell looks first
+            (before, _) => {
+                let put_in = self.listing().take().unwrap_or_default();
+                *self.listing() = before.map(|before| before.with(put_in));
+                execution.truncated = true;
+                return;
+            }
         };
         let (mut changes, whole) = now.changes_since(&before);
         let mut current = self.listing();
@@ -450,7 +454,8 @@ fn keep_alive(sandbox: &Arc<E2bSandbox>) {
                         sandbox.id = id,
                         "a sandbox's end was not put off"
                     );
-                    PUT_OFF_AGAIN.min(half)
+                    // a refusal will be the same in a moment
+                    if error.is_passing() { PUT_OFF_AGAIN.min(half) } else { half }
                 }
             };
         }
