@@ -50,6 +50,10 @@ impl Entry {
         self.kind == "FILE_TYPE_FILE" && !self.is_link()
     }
 
+    pub(super) fn is_folder(&self) -> bool {
+        self.kind == "FILE_TYPE_DIRECTORY"
+    }
+
     pub(super) fn size(&self) -> u64 {
         self.size.parse().unwrap_or(0)
     }

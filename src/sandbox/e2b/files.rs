@@ -54,7 +54,7 @@ impl E2bSandbox {
         let _changing = self.changing.lock().await;
         let place = self.place(path);
         let noticed = |error| self.noticed(error);
-        let there = envd.stat(&place).await.map_err(noticed)?;
+        let there = self.look(envd, path).await?;
         if there.as_ref().is_some_and(|entry| !entry.is_file()) {
             return Err(SandboxError::NotAFile(path.to_string()));
         }
@@ -62,8 +62,7 @@ impl E2bSandbox {
             return Err(SandboxError::ConditionFailed);
         }
         let moved = match envd.rename(beside, &place).await {
-            // one of its folders is a file
-            Err(E2bError::Refused(refusal)) if refusal.reason.to_string().contains("directory") => {
+            Err(E2bError::Refused(_)) if self.leads_through_a_file(envd, path).await => {
                 return Err(SandboxError::NotAFile(path.to_string()));
             }
             other => other.map_err(noticed)?,
@@ -124,9 +123,33 @@ impl E2bSandbox {
     }
 
     async fn file(&self, envd: &Envd<'_>, path: &FilePath) -> Result<Entry, SandboxError> {
-        let found = envd.stat(&self.place(path)).await.map_err(|error| self.noticed(error))?;
+        let found = self.look(envd, path).await?;
         let found = found.ok_or_else(|| SandboxError::NoSuchFile(path.to_string()))?;
         if found.is_file() { Ok(found) } else { Err(SandboxError::NotAFile(path.to_string())) }
+    }
+
+    /// What a path names; None where there is nothing.
+    async fn look(&self, envd: &Envd<'_>, path: &FilePath) -> Result<Option<Entry>, SandboxError> {
+        match envd.stat(&self.place(path)).await {
+            Err(E2bError::Refused(_)) if self.leads_through_a_file(envd, path).await => {
+                Err(SandboxError::NotAFile(path.to_string()))
+            }
+            other => other.map_err(|error| self.noticed(error)),
+        }
+    }
+
+    /// Whether one of the folders of a path is none.
+    async fn leads_through_a_file(&self, envd: &Envd<'_>, path: &FilePath) -> bool {
+        let text = path.as_str();
+        for (end, _) in text.match_indices('/') {
+            let folder = format!("{}/{}", self.here.files_dir, &text[..end]);
+            match envd.stat(&folder).await {
+                Ok(Some(entry)) if !entry.is_folder() => return true,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        false
     }
 
     fn place(&self, path: &FilePath) -> String {

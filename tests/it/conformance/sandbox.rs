@@ -30,6 +30,7 @@ every_provider! {
     files_come_back_byte_for_byte_under_any_name,
     files_are_written_and_removed_under_conditions,
     files_that_a_cell_made_or_changed_are_told,
+    files_that_a_caller_put_in_meanwhile_are_no_cells,
     limits_that_cannot_be_are_refused,
     long_output_keeps_both_ends_and_counts_all,
     one_shots_take_files_in_and_give_files_out,
@@ -392,6 +393,26 @@ async fn files_that_a_cell_made_or_changed_are_told(caller: &Caller) {
         {"path": "sub/er/new.json", "size_bytes": 2, "mime": "application/json", "change": "created"}
     ]);
     assert_eq!(execution["files"], files, "{execution}");
+    assert_eq!(session.exec("1").await["files"], json!([]));
+}
+
+async fn files_that_a_caller_put_in_meanwhile_are_no_cells(caller: &Caller) {
+    let session = caller.session().await;
+    let code = "open('mine', 'w').close()\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)";
+    let putting = async {
+        must_come(async {
+            while session.download("mine").await.status() != StatusCode::OK {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        session.put("theirs", "x").await;
+        session.put("go", "").await;
+    };
+    let (execution, ()) = tokio::join!(session.exec(code), putting);
+    let files = execution["files"].as_array().unwrap();
+    let paths: Vec<&str> = files.iter().map(|file| file["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["mine"], "{execution}");
     assert_eq!(session.exec("1").await["files"], json!([]));
 }
 

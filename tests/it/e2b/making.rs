@@ -94,6 +94,19 @@ async fn a_create_whose_answer_is_lost_is_the_same_sandbox_when_it_is_asked_for_
 }
 
 #[tokio::test]
+async fn a_sandbox_whose_making_nobody_heard_of_is_looked_for_and_ended() {
+    let double = Double::start(&[]);
+    let server = double.serve(&[]);
+    double.fault(json!({"match": CREATE, "action": "cut", "times": 4})).await;
+    let answer = server.caller().post("/v1/sessions", json!({})).await;
+    assert_eq!(problem(&answer), (503, "provider_not_ready".into()));
+    double.has_sandboxes(0).await;
+    let listed = double.requests("GET /v2/sandboxes?metadata").await;
+    assert!(listed.len() > 1, "by its marks");
+    assert_eq!(double.requests("DELETE /sandboxes/").await.len(), 1);
+}
+
+#[tokio::test]
 async fn an_older_deployment_is_spoken_to_in_its_own_version() {
     let double = Double::start(&["--no-v2", "--envd-version", "0.5.0"]);
     let server = double.serve(&[]);
