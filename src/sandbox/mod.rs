@@ -134,6 +134,11 @@ pub trait SandboxProvider: Send + Sync {
     /// Whether a sandbox can be made, and what it would be like.
     async fn check(&self) -> Result<ProviderReport, SandboxError>;
 
+    /// What its sandboxes turned out to be like, where only a sandbox can tell.
+    fn seen(&self) -> Option<ProviderReport> {
+        None
+    }
+
     /// Begins what the provider does by itself, once the service serves.
     fn start(&self) {}
 

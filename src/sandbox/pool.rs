@@ -181,6 +181,10 @@ impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
         self.inside.provider.check().await
     }
 
+    fn seen(&self) -> Option<ProviderReport> {
+        self.inside.provider.seen()
+    }
+
     fn start(&self) {
         self.inside.provider.start();
         self.start_filling();

@@ -361,6 +361,7 @@ impl Entry {
             Ok(report) => (Some(report), None),
             Err(reason) => (None, Some(reason)),
         };
+        let report = report.map(|report| self.provider.seen().unwrap_or(report));
         let isolation = report.as_ref().and_then(|report| report.isolation.clone());
         ProviderInfo {
             name: self.name.clone(),

@@ -19,7 +19,7 @@ mod shell;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -68,6 +68,8 @@ struct Making {
     output_bytes: u64,
     create_limit: Duration,
     install_limit: Duration,
+    /// What the last sandbox that was made is like.
+    seen: Mutex<Option<ProviderReport>>,
 }
 
 impl E2bProvider {
@@ -92,6 +94,7 @@ impl E2bProvider {
             output_bytes: limits.output_bytes,
             create_limit: limits.create_seconds,
             install_limit: limits.install_seconds,
+            seen: Mutex::default(),
         };
         Ok(Self {
             maker: Arc::new(maker),
@@ -163,6 +166,7 @@ impl Making {
     ) -> Result<(Kernel, Here), SandboxError> {
         let mut kernel = first_kernel(door).await?;
         let here = kernel.set_up(door, &spec.env).await?;
+        self.note(&here);
         if !spec.packages.is_empty() {
             let install = Install {
                 packages: &spec.packages,
@@ -174,6 +178,15 @@ impl Making {
             kernel.forget_modules(door).await?;
         }
         Ok((kernel, here))
+    }
+
+    fn note(&self, here: &Here) {
+        let seen = ProviderReport {
+            isolation: None,
+            python: Some(here.version.clone()),
+            packages: here.packages.clone(),
+        };
+        *self.seen.lock().expect("no panic while it is held") = Some(seen);
     }
 
     fn output_cap(&self, limits: &Limits) -> usize {
@@ -274,6 +287,7 @@ impl SandboxProvider for E2bProvider {
         let Ok(Detail { kernel_id, here }) = serde_json::from_value(record.detail.clone()) else {
             return Ok(None);
         };
+        self.maker.note(&here);
         let door = match self.maker.control.connect(&record.sandbox_id).await {
             Ok(door) => Some(Arc::new(door)),
             Err(E2bError::Gone) => return Ok(None),
@@ -318,6 +332,10 @@ impl SandboxProvider for E2bProvider {
     async fn check(&self) -> Result<ProviderReport, SandboxError> {
         self.maker.control.check().await?;
         Ok(ProviderReport { isolation: None, python: None, packages: BTreeMap::new() })
+    }
+
+    fn seen(&self) -> Option<ProviderReport> {
+        self.maker.seen.lock().expect("no panic while it is held").clone()
     }
 
     async fn close(&self) {

@@ -11,7 +11,7 @@ use crate::domain::file::MAX_PATH_BYTES;
 
 /// Sets the session up in a fresh kernel and says where that is.
 const SET_UP: &str = "
-import json, os, pwd, platform, sys, types
+import importlib.metadata, json, os, pwd, platform, sys, types
 os.environ.update(told['env'])
 def folder():
     for path in told['folders']:
@@ -24,7 +24,13 @@ def folder():
         except OSError:
             pass
     return os.getcwd()
-here = {'files_dir': folder(), 'user': pwd.getpwuid(os.geteuid()).pw_name, 'python': sys.executable or 'python3', 'version': platform.python_version()}
+def versions():
+    for name in told['packages']:
+        try:
+            yield name, importlib.metadata.version(name)
+        except Exception:
+            pass
+here = {'packages': dict(versions()), 'files_dir': folder(), 'user': pwd.getpwuid(os.geteuid()).pw_name, 'python': sys.executable or 'python3', 'version': platform.python_version()}
 sys.modules['_interpreterd_set_up'] = types.ModuleType('_interpreterd_set_up')
 print(told['mark'] + json.dumps(here), flush=True)
 ";
@@ -68,6 +74,29 @@ print(told['mark'] + str('_interpreterd_set_up' in sys.modules), flush=True)
 ";
 
 const MAX_WORD_BYTES: usize = 256;
+/// Packages that are asked for by name; to list all would take its time in each sandbox.
+const NOTABLE: [&str; 20] = [
+    "beautifulsoup4",
+    "ipython",
+    "matplotlib",
+    "nltk",
+    "numpy",
+    "opencv-python",
+    "openpyxl",
+    "pandas",
+    "pillow",
+    "plotly",
+    "python-docx",
+    "requests",
+    "scikit-image",
+    "scikit-learn",
+    "scipy",
+    "seaborn",
+    "spacy",
+    "sympy",
+    "torch",
+    "xarray",
+];
 
 /// What a fresh kernel says of where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,11 +109,14 @@ pub(super) struct Here {
     pub(super) python: String,
     /// The version of its Python.
     pub(super) version: String,
+    /// Some of its packages, with their versions.
+    #[serde(default)]
+    pub(super) packages: BTreeMap<String, String>,
 }
 
 /// A cell that sets the session up. The mark is a text that no program knows before.
 pub(super) fn set_up(env: &BTreeMap<String, String>, folders: &[&str], mark: &str) -> String {
-    let told = json!({"env": env, "folders": folders, "mark": mark});
+    let told = json!({"env": env, "folders": folders, "packages": NOTABLE, "mark": mark});
     cell(SET_UP, &told)
 }
 
@@ -103,7 +135,11 @@ pub(super) fn here(stdout: &str, mark: &str) -> Option<Here> {
         && here.files_dir.len() > 1
         && is_word(&here.user, "_-.")
         && is_word(&here.python, "/_-.+")
-        && is_word(&here.version, ".+-");
+        && is_word(&here.version, ".+-")
+        && here
+            .packages
+            .iter()
+            .all(|(name, version)| NOTABLE.contains(&name.as_str()) && is_word(version, ".+-!_"));
     good.then_some(here)
 }
 

@@ -74,6 +74,9 @@ async fn an_entry_of_the_file_says_how_its_sandboxes_are() {
             (provider["name"].clone(), provider["kind"].clone(), provider["ready"].clone())
         })
         .collect();
+    let packages = &providers["data"][1]["packages"];
+    assert!(packages["pandas"].is_string(), "a sandbox has told of them: {packages}");
+    assert!(providers["data"][1]["python"].as_str().is_some_and(|it| it.starts_with("3.")));
     assert_eq!(kinds[1], (json!("own"), json!("e2b"), json!(true)));
     assert!(!providers.to_string().contains(KEY));
 }
