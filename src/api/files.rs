@@ -58,7 +58,7 @@ pub(super) async fn list_files(
     let _turn = state.listings.acquire().await; // in line; it is never closed
     let data = state.sessions.list_files(&tenant, id).await?;
     let quota_bytes = state.sessions.get(&tenant, id).await?.limits.disk_bytes;
-    let used_bytes = data.iter().map(|file| file.size_bytes).sum();
+    let used_bytes = data.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
     // a long list takes its time: no thread that serves others is held for it
     let list = move || axum::Json(FileList { data, used_bytes, quota_bytes }).into_response();
     Ok(tokio::task::spawn_blocking(list).await.map_err(RunError::Panicked)?)

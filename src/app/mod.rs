@@ -187,8 +187,8 @@ async fn take_up_sessions(
         settings.limits.clone(),
     ));
     sessions.check().await?;
-    sessions.start();
     let found = sessions.recover().await?;
+    sessions.start(); // what it makes ready now, no reaping may find
     if found != RecoveredSessions::default() {
         tracing::warn!(
             kept = found.kept,

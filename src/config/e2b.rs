@@ -235,6 +235,13 @@ impl E2bTable {
 }
 
 impl E2bEntry {
+    /// Whether the code may reach anything outside of its sandbox.
+    #[must_use]
+    pub fn reaches_out(&self) -> bool {
+        let is_shut = self.deny_out.iter().any(|range| range == "0.0.0.0/0");
+        self.internet != Some(false) && (!is_shut || !self.allow_out.is_empty())
+    }
+
     fn checked(self) -> Result<Self, E2bError> {
         let (least, most) = (*TTL_SECONDS.start(), *TTL_SECONDS.end());
         if !TTL_SECONDS.contains(&self.ttl.as_secs()) {

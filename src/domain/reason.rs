@@ -19,6 +19,14 @@ impl Reason {
         Self(plain.take(MAX_REASON).collect())
     }
 
+    /// The same without secrets: some services repeat the key. They go first: half of one is one too.
+    #[must_use]
+    pub fn without_secrets(message: &str, secrets: &[SecretString]) -> Self {
+        let mut whole = Self(message.to_owned());
+        whole.without(secrets);
+        Self::new(&whole.0)
+    }
+
     /// Takes secrets out of it: some services repeat the key.
     pub fn without(&mut self, secrets: &[SecretString]) {
         for secret in secrets.iter().map(ExposeSecret::expose_secret) {

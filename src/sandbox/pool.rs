@@ -136,9 +136,9 @@ impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
         if let Some(shelf) = self.inside.shelf(spec) {
             while let Some(sandbox) = self.inside.take(shelf) {
-                match sandbox.adopt(spec).await {
-                    Ok(()) => return Ok(sandbox),
-                    Err(_) => self.inside.end(sandbox),
+                let taken = Taken { inside: &self.inside, sandbox: Some(sandbox) };
+                if let Some(adopted) = taken.adopted_by(spec).await {
+                    return Ok(adopted);
                 }
             }
         }
@@ -328,6 +328,28 @@ impl Stock {
                 self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                 self.not_before = Some(Instant::now() + self.pause);
             }
+        }
+    }
+}
+
+/// A sandbox on its way to a session: ended, unless it arrives.
+struct Taken<'a, P: SandboxProvider> {
+    inside: &'a Inside<P>,
+    sandbox: Option<Arc<dyn Sandbox>>,
+}
+
+impl<P: SandboxProvider> Taken<'_, P> {
+    /// None where it is no longer fit for a first cell.
+    async fn adopted_by(mut self, spec: &SandboxSpec) -> Option<Arc<dyn Sandbox>> {
+        let adopted = self.sandbox.as_ref()?.adopt(spec).await;
+        if adopted.is_ok() { self.sandbox.take() } else { None }
+    }
+}
+
+impl<P: SandboxProvider> Drop for Taken<'_, P> {
+    fn drop(&mut self) {
+        if let Some(sandbox) = self.sandbox.take() {
+            self.inside.ending.spawn(async move { sandbox.terminate().await });
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Access {
     api: String,
     /// For the control plane, and for what a sandbox offers besides its code interpreter.
     calls: Client,
-    /// For runs and contents of files: a call that is dropped ends its connection.
+    /// For runs: a call that is dropped ends its connection.
     runs: Client,
 }
 
@@ -119,11 +119,7 @@ impl Port {
 impl Door {
     /// The way to a sandbox that E2B has told of. What it says of hosts must be what is configured.
     pub(super) fn new(access: Arc<Access>, made: Made) -> Result<Self, E2bError> {
-        let is_id = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        if made.sandbox_id.is_empty()
-            || made.sandbox_id.len() > 64
-            || !made.sandbox_id.chars().all(is_id)
-        {
+        if !is_id(&made.sandbox_id) {
             return Err(E2bError::BadAnswer("the id of a sandbox"));
         }
         if made.domain.as_ref().is_some_and(|domain| *domain != access.entry.domain) {
@@ -173,6 +169,12 @@ impl Door {
         secrets.extend(self.envd_token.iter().chain(&self.traffic_token).cloned());
         accepted(response, &secrets).await
     }
+}
+
+/// Whether a text can be the id of a sandbox: it becomes a part of URLs and of host names.
+pub(super) fn is_id(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=64).contains(&text.len()) && text.chars().all(fits) && !text.starts_with('-')
 }
 
 fn sensitive(secret: &SecretString) -> HeaderValue {
@@ -251,12 +253,14 @@ fn refusal(status: u16, headers: &HeaderMap, body: &[u8], secrets: &[SecretStrin
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let mut reason = Reason::new(message);
-    reason.without(secrets);
+    let reason = Reason::without_secrets(message, secrets);
     let is_code = |c: char| c.is_ascii_alphanumeric() || c == '_';
     E2bError::Refused(Refusal {
         status,
-        code: told.error_code.filter(|code| code.len() <= 64 && code.chars().all(is_code)),
+        code: told.error_code.filter(|code| {
+            let tells = secrets.iter().any(|secret| code.contains(secret.expose_secret()));
+            code.len() <= 64 && code.chars().all(is_code) && !tells
+        }),
         reason,
         after: seconds.map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST_AFTER))),
         again: header("should-retry").and_then(|value| value.parse().ok()),
@@ -301,6 +305,34 @@ mod tests {
             told(500, placed),
             "E2B refused (HTTP 500, sandbox_create_failed): Failed to place"
         );
+    }
+
+    #[test]
+    fn no_part_of_a_key_is_told_however_it_is_put() {
+        let long = format!("{}sesame", "m".repeat(295));
+        let body = serde_json::json!({"message": long, "error_code": "sesame"}).to_string();
+        let told = told(429, &body);
+        assert!(told.ends_with("m[key]") && !told.contains("ses"), "{told}");
+    }
+
+    #[test]
+    fn an_id_can_become_no_other_path() {
+        for id in ["i5f2az8cvj78ft3np5vgy", "abc-def"] {
+            assert!(is_id(id), "{id}");
+        }
+        for id in ["", "../x", "a/b", "a?x=", "A", "a.b", "-a", "é", &"x".repeat(65)] {
+            assert!(!is_id(id), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_wait_of_centuries_is_none() {
+        let after = [(RETRY_AFTER, HeaderValue::from_static("18446744073709551615"))];
+        let E2bError::Refused(refusal) = refusal(503, &HeaderMap::from_iter(after), b"", &[])
+        else {
+            panic!("a refusal")
+        };
+        assert_eq!(refusal.after, Some(Duration::from_secs(LONGEST_AFTER)));
     }
 
     #[test]

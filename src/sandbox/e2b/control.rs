@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::access::{Access, Door, send};
+use super::access::{Access, Door, is_id, send};
 use super::error::E2bError;
 use super::wire::{Listed, Made, NewSandbox, bears, metadata_filter};
 
@@ -62,7 +62,7 @@ impl Control {
             let request = self.access.api(Method::POST, "/sandboxes");
             request.json(&NewSandbox::of(entry, metadata).secured())
         };
-        let response = self.either(&second, &first, limit).await?;
+        let response = self.either(&second, &first, limit, false).await?;
         let made: Made = self.access.json(response, MAX_ANSWER_BYTES).await?;
         let sandbox_id = made.sandbox_id.clone();
         let door = Door::new(Arc::clone(&self.access), made);
@@ -134,7 +134,10 @@ impl Control {
         };
         match self.call(&Call { request: &request, limit: CALL_LIMIT, repeatable: true }).await {
             Ok(_) => Ok(()),
-            Err(error) if error.has_status(&[404]) => Err(E2bError::Gone),
+            // a page of somebody between us is no word of E2B's
+            Err(error) if error.has_status(&[404]) && !self.is_there(sandbox_id).await? => {
+                Err(E2bError::Gone)
+            }
             Err(error) => Err(error),
         }
     }
@@ -165,10 +168,11 @@ impl Control {
                 request.query(&filter).query(&pages)
             };
             let first = || self.access.api(Method::GET, "/sandboxes").query(&filter);
-            let response = self.either(&second, &first, CALL_LIMIT).await?;
+            let response = self.either(&second, &first, CALL_LIMIT, true).await?;
             let token = response.headers().get("x-next-token").cloned();
             let listed: Vec<Listed> = self.access.json(response, MAX_ANSWER_BYTES).await?;
-            let ours = listed.into_iter().filter(|listed| bears(listed, metadata));
+            let is_ours = |listed: &Listed| is_id(&listed.sandbox_id) && bears(listed, metadata);
+            let ours = listed.into_iter().filter(is_ours);
             found.extend(ours.map(|listed| listed.sandbox_id));
             next = token.and_then(|token| token.to_str().ok().map(str::to_owned));
             if next.as_ref().is_none_or(String::is_empty) {
@@ -182,7 +186,7 @@ impl Control {
     pub(super) async fn check(&self) -> Result<(), E2bError> {
         let second = || self.access.api(Method::GET, "/v2/sandboxes?limit=1");
         let first = || self.access.api(Method::GET, "/sandboxes");
-        let checking = self.either(&second, &first, CHECK_LIMIT);
+        let checking = self.either(&second, &first, CHECK_LIMIT, true);
         let checked = tokio::time::timeout(CHECK_LIMIT, checking).await;
         checked.map_err(|_| E2bError::TooSlow)?.map(drop)
     }
@@ -193,6 +197,7 @@ impl Control {
         second: &(dyn Fn() -> RequestBuilder + Send + Sync),
         first: &(dyn Fn() -> RequestBuilder + Send + Sync),
         limit: Duration,
+        learns: bool,
     ) -> Result<Response, E2bError> {
         if !self.is_first_version.load(Ordering::Relaxed) {
             match self.call(&Call { request: second, limit, repeatable: true }).await {
@@ -202,7 +207,8 @@ impl Control {
         }
         // a first version has no key that makes a second create the same as the first
         let made = self.call(&Call { request: first, limit, repeatable: false }).await;
-        if made.is_ok() {
+        // a create may be refused by 404 for other reasons, a list is always there
+        if learns && made.is_ok() {
             self.is_first_version.store(true, Ordering::Relaxed);
         }
         made

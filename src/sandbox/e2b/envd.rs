@@ -17,6 +17,8 @@ use super::access::{Door, Port, parsed, send, whole};
 use super::envelope;
 use super::error::E2bError;
 
+/// Sizes are added up, and no sandbox holds such a file.
+const MAX_FILE_BYTES: u64 = 1 << 46;
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 const HEALTH_LIMIT: Duration = Duration::from_secs(5);
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -55,7 +57,7 @@ impl Entry {
     }
 
     pub(super) fn size(&self) -> u64 {
-        self.size.parse().unwrap_or(0)
+        self.size.parse().unwrap_or(0).min(MAX_FILE_BYTES)
     }
 }
 

@@ -23,27 +23,31 @@ pub(super) struct Broken;
 
 /// Puts messages together from pieces.
 #[derive(Debug, Default)]
-pub(super) struct Messages(Vec<u8>);
+pub(super) struct Messages {
+    buffer: Vec<u8>,
+    /// Where the next message begins.
+    start: usize,
+}
 
 impl Messages {
     pub(super) fn push(&mut self, piece: &[u8]) {
-        self.0.extend_from_slice(piece);
+        // once a piece, not once a message: a piece may hold hundreds
+        self.buffer.drain(..std::mem::take(&mut self.start));
+        self.buffer.extend_from_slice(piece);
     }
 
     /// The next whole message.
     pub(super) fn next(&mut self) -> Result<Option<Message>, Broken> {
-        let Some((head, _)) = self.0.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let rest = &self.buffer[self.start..];
+        let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let [flags, length @ ..] = *head;
         let length = u32::from_be_bytes(length) as usize;
         if length > MAX_MESSAGE_BYTES || flags & COMPRESSED != 0 {
             return Err(Broken);
         }
-        if self.0.len() < HEAD_BYTES + length {
-            return Ok(None);
-        }
-        let rest = self.0.split_off(HEAD_BYTES + length);
-        let mut message = std::mem::replace(&mut self.0, rest);
-        message.drain(..HEAD_BYTES);
+        let Some(message) = rest.get(..length) else { return Ok(None) };
+        let message = message.to_vec();
+        self.start += HEAD_BYTES + length;
         Ok(Some(if flags & LAST == 0 { Message::Next(message) } else { Message::Last(message) }))
     }
 }

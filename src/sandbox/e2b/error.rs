@@ -42,6 +42,9 @@ pub(super) enum E2bError {
     /// It names another domain than the configured one.
     #[error("E2B put a sandbox into another domain than the configured one")]
     OtherDomain,
+    /// It was sent to the sandbox, and no answer came whole.
+    #[error("the sandbox did not answer")]
+    NoAnswer,
     /// The sandbox has no working code interpreter.
     #[error("the sandbox has no working code interpreter: is the template made for it?")]
     NoInterpreter,
@@ -78,6 +81,8 @@ impl E2bError {
         match self {
             Self::Unreachable(_) => Some(backoff),
             Self::Broken(_) => repeatable.then_some(backoff),
+            // without a key of its own a call that may have been done is not made again
+            Self::Refused(refusal) if !repeatable && refusal.status != 429 => None,
             Self::Refused(refusal) => {
                 let passing = match refusal.code.as_deref() {
                     Some("sandbox_create_failed" | "idempotency_in_progress") => true,
@@ -92,6 +97,7 @@ impl E2bError {
             | Self::Gone
             | Self::BadAnswer(_)
             | Self::OtherDomain
+            | Self::NoAnswer
             | Self::NoInterpreter => None,
         }
     }
@@ -103,8 +109,8 @@ impl E2bError {
 
     /// True when E2B was not heard at all, or was busy: what it holds may be as it was.
     pub(super) fn is_passing(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Broken(_) | Self::TooSlow)
-            || self.has_status(&[429, 500, 502, 503, 504])
+        matches!(self, Self::Unreachable(_) | Self::Broken(_) | Self::TooSlow | Self::NoAnswer)
+            || self.has_status(&[409, 429, 500, 502, 503, 504])
     }
 }
 
@@ -121,6 +127,7 @@ impl From<E2bError> for SandboxError {
             | E2bError::Unreachable(_)
             | E2bError::Broken(_)
             | E2bError::TooSlow
+            | E2bError::NoAnswer
             | E2bError::BadAnswer(_) => Self::NotReady(Box::new(error)),
         }
     }
@@ -156,6 +163,15 @@ mod tests {
         ] {
             assert_eq!(error.pause(1, true).is_some(), again, "{error}");
         }
+    }
+
+    #[test]
+    fn what_may_have_been_done_is_not_done_again_without_a_key() {
+        for status in [500, 502, 503, 504] {
+            let error = refused(status, Some("sandbox_create_failed"), "x");
+            assert_eq!(error.pause(1, false), None, "{status}");
+        }
+        assert!(refused(429, None, "Rate limit exceeded").pause(1, false).is_some());
     }
 
     #[test]

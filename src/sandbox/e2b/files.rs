@@ -1,5 +1,6 @@
 //! Files in and out of a sandbox at E2B.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use reqwest::Response;
-use tokio::time::{Instant, sleep_until, timeout};
+use reqwest::header::CONTENT_RANGE;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::envd::{Entry, Envd};
 use super::error::E2bError;
@@ -19,6 +21,8 @@ use crate::sandbox::{ByteStream, SandboxError};
 
 /// Without progress for so long an upload or a download is given up.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
+/// Bytes a second; a download that is slower on the whole is given up too.
+const SLOWEST_BYTES: u64 = 50_000;
 
 impl E2bSandbox {
     /// Writes a file: beside its place first, so that it is there whole or not at all.
@@ -35,7 +39,7 @@ impl E2bSandbox {
         let coming = Coming::new(content, max_bytes);
         let sent = coming.clone().send(&envd, &beside).await;
         let put = match sent {
-            Ok(()) => self.put_in_place(&envd, &beside, path, condition).await,
+            Ok(length) => self.put_in_place(&envd, &beside, path, (condition, length)).await,
             Err(error) => Err(error),
         };
         if put.is_err() {
@@ -49,7 +53,7 @@ impl E2bSandbox {
         envd: &Envd<'_>,
         beside: &str,
         path: &FilePath,
-        condition: &Condition,
+        (condition, length): (&Condition, u64),
     ) -> Result<FileEntry, SandboxError> {
         let _changing = self.changing.lock().await;
         let place = self.place(path);
@@ -67,6 +71,10 @@ impl E2bSandbox {
             }
             other => other.map_err(noticed)?,
         };
+        if moved.size() != length {
+            let _ = envd.remove(&place).await;
+            return Err(E2bError::BadAnswer("a file did not arrive whole").into());
+        }
         let stamp = Stamp::of(&moved);
         let entry = listing::entry(path, &stamp);
         if let Some(listing) = self.listing().as_mut() {
@@ -97,8 +105,12 @@ impl E2bSandbox {
             }
             other => other.map_err(|error| self.noticed(error))?,
         };
-        if wanted.is_some() && response.status().as_u16() != 206 {
-            return Err(E2bError::BadAnswer("it sent all of a file for a part of it").into());
+        let is_wanted = match wanted {
+            Some((first, _)) => begins_at(&response, first),
+            None => response.status().as_u16() == 200,
+        };
+        if !is_wanted {
+            return Err(E2bError::BadAnswer("it sent another part of a file").into());
         }
         Ok((entry, content(response, length)))
     }
@@ -170,6 +182,8 @@ struct Coming {
     max_bytes: u64,
     moved: Arc<StdMutex<Instant>>,
     failure: Arc<StdMutex<Option<SandboxError>>>,
+    /// How much there was, once its end was read.
+    sent: Arc<StdMutex<Option<u64>>>,
 }
 
 impl Coming {
@@ -179,10 +193,12 @@ impl Coming {
             max_bytes,
             moved: Arc::new(StdMutex::new(Instant::now())),
             failure: Arc::default(),
+            sent: Arc::default(),
         }
     }
 
-    async fn send(self, envd: &Envd<'_>, path: &str) -> Result<(), SandboxError> {
+    /// Sends all of it, and says how much that was.
+    async fn send(self, envd: &Envd<'_>, path: &str) -> Result<u64, SandboxError> {
         let stalled = async {
             loop {
                 let moved = *self.moved.lock().expect("no panic while it is held");
@@ -200,23 +216,34 @@ impl Coming {
             return Err(failure);
         }
         match sent {
-            Err(error) if error.has_status(&[507]) => Err(SandboxError::Full),
-            other => other.map_err(Into::into),
+            Err(error) if error.has_status(&[507]) => return Err(SandboxError::Full),
+            other => other?,
+        }
+        // an answer that comes before all was read says nothing of what was not
+        match *self.sent.lock().expect("no panic while it is held") {
+            Some(length) => Ok(length),
+            None => Err(E2bError::BadAnswer("it did not read all of a file").into()),
         }
     }
 
     fn body(&self) -> BoxStream<'static, std::io::Result<Bytes>> {
         let content = self.content.lock().expect("no panic while it is held").take();
         let watched = self.clone();
-        let mut length = 0;
+        let (length, sent) = (Arc::new(AtomicU64::new(0)), Arc::clone(&self.sent));
+        let whole = Arc::clone(&length);
+        let at_the_end = stream::iter(std::iter::from_fn(move || {
+            let length = Some(whole.load(Ordering::SeqCst));
+            *sent.lock().expect("no panic while it is held") = length;
+            None
+        }));
         let content = content.unwrap_or_else(|| stream::empty().boxed());
         content
             .map(move |piece| {
                 *watched.moved.lock().expect("no panic while it is held") = Instant::now();
                 let failure = match piece {
                     Ok(piece) => {
-                        length += piece.len() as u64;
-                        if length <= watched.max_bytes {
+                        let added = piece.len() as u64;
+                        if length.fetch_add(added, Ordering::SeqCst) + added <= watched.max_bytes {
                             return Ok(piece);
                         }
                         SandboxError::FileTooLarge(watched.max_bytes)
@@ -226,17 +253,28 @@ impl Coming {
                 *watched.failure.lock().expect("no panic while it is held") = Some(failure);
                 Err(std::io::ErrorKind::InvalidData.into())
             })
+            .chain(at_the_end)
             .boxed()
     }
 }
 
-/// What was asked for, and no more, however much is sent.
+/// Whether an answer holds the part of a file that begins there (RFC 9110, section 14.4).
+fn begins_at(response: &Response, first: u64) -> bool {
+    let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+    let begin =
+        range.and_then(|range| range.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok());
+    response.status().as_u16() == 206 && begin == Some(first)
+}
+
+/// What was asked for, and no more, however much is sent; slower than anybody waits for is a failure.
 fn content(response: Response, length: u64) -> ByteStream {
-    let reading = stream::try_unfold((response, length), |(mut response, left)| async move {
+    let deadline = Instant::now() + STALL_LIMIT + Duration::from_secs(length / SLOWEST_BYTES);
+    let reading = stream::try_unfold((response, length), move |(mut response, left)| async move {
         if left == 0 {
             return Ok(None);
         }
-        let piece = timeout(STALL_LIMIT, response.chunk()).await;
+        let patience = deadline.min(Instant::now() + STALL_LIMIT);
+        let piece = timeout_at(patience, response.chunk()).await;
         let piece = piece.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?;
         let piece = piece.map_err(|error| std::io::Error::other(error.without_url()))?;
         let Some(mut piece) = piece else {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::access::{Door, Port, parsed, send, whole};
-use super::collect::Collector;
+use super::collect::{Collector, Trouble};
 use super::ending::{End, not_started};
 use super::error::E2bError;
 use super::lines::Lines;
@@ -29,6 +29,12 @@ const OWN_LIMIT: Duration = Duration::from_secs(20);
 const CONTEXT_LIMIT: Duration = Duration::from_secs(30);
 /// A restart takes some three seconds when the kernel is busy.
 const RESTART_LIMIT: Duration = Duration::from_secs(10);
+/// Runs in a row that may break off without a word.
+pub(super) const MUTE_AT_MOST: u32 = 2;
+/// How often a kernel is made ready for one cell.
+const PREPARED_AT_MOST: u32 = 3;
+/// Once the end is told, a stream that ends by itself can be used again.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 const MAX_OWN_OUTPUT: usize = 64 << 10;
 /// Folders for the session's files, the first that can be made.
@@ -48,8 +54,19 @@ pub(super) struct Kernel {
     has_lent: bool,
     /// Since when it is not known whether it listens.
     pub(super) suspect: Option<Instant>,
+    /// Variables are gone, and no execution has told it yet.
+    state_lost: bool,
     /// Runs in a row that broke off without a word.
     pub(super) mute_runs: u32,
+}
+
+/// What a probe found.
+enum Probe {
+    Listens,
+    /// It answers, and was never set up.
+    IsAnother,
+    /// It does not answer.
+    IsDeaf,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +83,7 @@ impl Kernel {
             is_set_up: false,
             has_lent: false,
             suspect: None,
+            state_lost: false,
             mute_runs: 0,
         })
     }
@@ -78,73 +96,96 @@ impl Kernel {
             is_set_up: true,
             has_lent: true, // perhaps
             suspect: Some(Instant::now()),
+            state_lost: false,
             mute_runs: 0,
         }
     }
 
-    /// Makes it listen, with the session's setting. True when variables of earlier cells are gone.
-    pub(super) async fn make_fit(&mut self, door: &Door, env: &Env) -> Result<bool, E2bError> {
-        let mut state_lost = false;
+    /// Makes it listen, with the session's environment and folder.
+    pub(super) async fn make_fit(&mut self, door: &Door, env: &Env) -> Result<(), E2bError> {
         if let Some(since) = self.suspect {
             sleep_until(since + INTERRUPT_LANDS).await;
-            state_lost = !self.listens(door).await?;
-            if state_lost {
-                self.restart(door).await?;
+            match self.probe(door).await? {
+                Probe::Listens => {}
+                Probe::IsAnother => self.is_new(),
+                Probe::IsDeaf => self.restart(door).await?,
             }
             self.suspect = None;
         }
-        if self.has_lent {
-            self.own(door, &prelude::take_back(&prelude::mark()), OWN_LIMIT).await?;
-            self.has_lent = false;
+        if self.has_lent && !self.take_back(door).await {
+            self.restart(door).await?;
         }
         if !self.is_set_up {
             self.set_up(door, env).await?;
         }
-        Ok(state_lost)
+        Ok(())
     }
 
-    /// Whether it answers, and is the one that it was.
-    async fn listens(&mut self, door: &Door) -> Result<bool, E2bError> {
+    /// Makes it fit and gives it what the next cell is to have. A kernel that dies of that, or in which
+    /// our cells do not work, is made anew.
+    pub(super) async fn prepare(
+        &mut self,
+        door: &Door,
+        env: &Env,
+        cell: &Cell,
+    ) -> Result<(), E2bError> {
+        for _ in 0..PREPARED_AT_MOST {
+            match self.lend_when_fit(door, env, cell).await {
+                Ok(()) if self.is_set_up => return Ok(()),
+                Ok(()) => {}
+                Err(E2bError::NoInterpreter) if !self.is_set_up => {}
+                Err(E2bError::NoInterpreter) => self.restart(door).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(E2bError::NoInterpreter)
+    }
+
+    async fn lend_when_fit(&mut self, door: &Door, env: &Env, cell: &Cell) -> Result<(), E2bError> {
+        self.make_fit(door, env).await?;
+        self.lend(door, cell).await
+    }
+
+    /// Whether it answers, and is the one that it was. An answer that says neither is an error.
+    async fn probe(&mut self, door: &Door) -> Result<Probe, E2bError> {
         let mark = prelude::mark();
         match self.own(door, &prelude::take_back(&mark), PROBE_LIMIT).await {
-            Ok(stdout) => {
+            Ok(stdout) if !self.is_set_up || prelude::was_set_up(&stdout, &mark) => {
                 self.has_lent = false;
-                Ok(!self.is_set_up || prelude::was_set_up(&stdout, &mark))
+                Ok(Probe::Listens)
             }
-            Err(E2bError::Gone) => Err(E2bError::Gone),
-            Err(_) => Ok(false),
+            Ok(_) => Ok(Probe::IsAnother),
+            Err(E2bError::TooSlow | E2bError::NoInterpreter) => Ok(Probe::IsDeaf),
+            Err(error) if error.has_status(&[404]) => Ok(Probe::IsDeaf),
+            Err(error) => Err(error),
         }
     }
 
     /// The kernel is a new one: nothing of before is in it.
-    pub(super) fn is_new(&mut self) {
+    fn is_new(&mut self) {
+        self.state_lost |= self.is_set_up;
         self.count = 0;
         self.is_set_up = false;
         self.has_lent = false;
     }
 
-    /// Ends the kernel's process for a new one; where its context is gone too, makes that.
-    async fn restart(&mut self, door: &Door) -> Result<(), E2bError> {
-        let path = format!("/contexts/{}/restart", self.id);
-        let restarted =
-            match send(door.request(Method::POST, Port::Code, &path), RESTART_LIMIT).await {
-                Ok(response) => door.accepted(response).await.map(drop),
-                Err(error) => Err(error),
-            };
-        match restarted {
-            Ok(()) => {}
-            Err(error @ (E2bError::Gone | E2bError::TooSlow)) => return Err(error),
-            Err(_) => self.id = create_context(door).await?,
-        }
-        self.is_new();
-        Ok(())
+    /// Whether variables are gone that nobody has been told of; from then on they are told of.
+    pub(super) fn take_state_lost(&mut self) -> bool {
+        std::mem::take(&mut self.state_lost)
     }
 
-    /// Another context in place of one that is not there any more.
-    pub(super) async fn replace(&mut self, door: &Door, env: &Env) -> Result<(), E2bError> {
-        self.id = create_context(door).await?;
+    /// Ends the kernel's process for a new one; where its context is gone, makes that.
+    async fn restart(&mut self, door: &Door) -> Result<(), E2bError> {
+        let path = format!("/contexts/{}/restart", self.id);
+        let response = send(door.request(Method::POST, Port::Code, &path), RESTART_LIMIT).await?;
+        match door.accepted(response).await {
+            Ok(_) => {}
+            Err(error) if error.has_status(&[404]) => self.id = create_context(door).await?,
+            Err(error) => return Err(error),
+        }
         self.is_new();
-        self.set_up(door, env).await.map(drop)
+        self.suspect = None;
+        Ok(())
     }
 
     /// Gives a fresh kernel the session's environment and folder. The first cell of a kernel is not as
@@ -176,13 +217,14 @@ impl Kernel {
         self.own(door, &lending, OWN_LIMIT).await.map(drop)
     }
 
-    /// Takes back what the last cell was given; later, where that fails.
-    pub(super) async fn take_back(&mut self, door: &Door) {
+    /// Takes back what the last cell was given. False when that failed.
+    pub(super) async fn take_back(&mut self, door: &Door) -> bool {
         if self.has_lent
             && self.own(door, &prelude::take_back(&prelude::mark()), OWN_LIMIT).await.is_ok()
         {
             self.has_lent = false;
         }
+        !self.has_lent
     }
 
     /// Runs a cell of ours and gives what it printed.
@@ -198,13 +240,23 @@ impl Kernel {
         let end = self.run(door, &run, &mut collector).await;
         let failed = collector.error.is_some() || collector.trouble.is_some();
         match end {
-            End::Closed if !failed => Ok(collector.into_stdout()),
-            End::Closed | End::Cut | End::Silent | End::Flooded | End::NoAnswer => {
-                Err(E2bError::NoInterpreter)
+            End::Closed if !failed => {
+                self.mute_runs = 0;
+                return Ok(collector.into_stdout());
             }
-            End::NotStarted(error) => Err(error),
-            End::TimedOut | End::Interrupted => Err(E2bError::TooSlow),
+            End::Closed => return Err(E2bError::NoInterpreter),
+            End::NotStarted(error) => return Err(error),
+            End::Cut if collector.lines == 0 => self.mute_runs += 1,
+            End::Cut | End::Silent | End::Flooded | End::NoAnswer => {}
+            End::TimedOut | End::Interrupted => {
+                self.suspect = Some(Instant::now());
+                return Err(E2bError::TooSlow);
+            }
         }
+        self.suspect = Some(Instant::now());
+        // one that breaks off again and again has no kernel behind it
+        let is_mute = self.mute_runs >= MUTE_AT_MOST;
+        Err(if is_mute { E2bError::NoInterpreter } else { E2bError::NoAnswer })
     }
 
     /// Hands code over and reads what comes of it. Dropping the answer is what interrupts the kernel.
@@ -215,15 +267,15 @@ impl Kernel {
         collector: &mut Collector,
     ) -> End {
         let end = read(door, &self.id, run, collector).await;
-        if let Some(count) = collector.count {
-            self.count = count;
+        // one that has run fewer cells than the one before it is another one
+        if collector.count.is_some_and(|count| count <= self.count) {
+            self.is_new();
+        }
+        self.count = collector.count.unwrap_or(self.count);
+        if collector.trouble == Some(Trouble::KernelDied) {
+            self.is_new();
         }
         end
-    }
-
-    /// How many cells it has run, as far as it said so.
-    pub(super) fn count(&self) -> u32 {
-        self.count
     }
 }
 
@@ -253,16 +305,18 @@ async fn read(door: &Door, context_id: &str, run: &Run<'_>, collector: &mut Coll
     };
     let mut lines = Lines::default();
     loop {
+        let patience = if collector.is_complete { LAST_WORDS } else { SILENCE };
         let piece = tokio::select! {
-            piece = timeout(SILENCE, response.chunk()) => piece,
-            () = sleep_until(deadline) => return End::TimedOut,
-            () = run.interrupt.notified() => return End::Interrupted,
+            piece = timeout(patience, response.chunk()) => piece,
+            () = sleep_until(deadline), if !collector.is_complete => return End::TimedOut,
+            () = run.interrupt.notified(), if !collector.is_complete => return End::Interrupted,
         };
         match piece {
+            Ok(Ok(Some(_))) if collector.is_complete => return End::Closed,
             Ok(Ok(Some(piece))) => lines.push(&piece),
             Ok(Ok(None)) => return End::Closed,
-            // what came before the break counts; a mark of the end makes the break none
-            Ok(Err(_)) if collector.is_complete => return End::Closed,
+            // what came before counts; a mark of the end makes a break none
+            _ if collector.is_complete => return End::Closed,
             Ok(Err(_)) => return End::Cut,
             Err(_) => return End::Silent,
         }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::domain::weight::weigh;
+use crate::domain::weight::{OBJECT_BYTES, weigh};
 
 /// The longest line that is read: a picture is one line, and so is a large print.
 const MAX_LINE_BYTES: usize = 32 << 20;
@@ -59,7 +59,7 @@ pub(super) struct Shown {
 /// What came of one line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Read {
-    /// A line and its length.
+    /// A line and what it takes: its length, or its parts where they take more.
     Line(Line, usize),
     /// The same; parts of it that no text can hold were replaced.
     Lossy(Line, usize),
@@ -127,12 +127,13 @@ fn read(line: &[u8]) -> Option<Read> {
     {
         return Some(Read::Dropped);
     }
+    let bytes = line.len().max(weight.parsed_bytes - OBJECT_BYTES.min(weight.parsed_bytes));
     if let Ok(read) = serde_json::from_slice(line) {
-        return Some(Read::Line(read, line.len()));
+        return Some(Read::Line(read, bytes));
     }
     let repaired = without_lone_surrogates(&String::from_utf8_lossy(line));
     Some(match serde_json::from_str(&repaired) {
-        Ok(read) => Read::Lossy(read, line.len()),
+        Ok(read) => Read::Lossy(read, bytes),
         Err(_) => Read::Dropped,
     })
 }
@@ -233,7 +234,7 @@ mod tests {
     fn one_bad_line_costs_that_line_alone() {
         let text =
             "nonsense\n{\"type\": \"stdout\", \"text\": 1}\n[1]\n{\"type\": \"keepalive\"}\n";
-        let keepalive = Read::Line(Line::Keepalive, 21);
+        let keepalive = Read::Line(Line::Keepalive, 32);
         let found = all(&[text.as_bytes()]);
         assert_eq!(found, [Read::Dropped, Read::Dropped, Read::Dropped, keepalive]);
     }
@@ -250,9 +251,16 @@ mod tests {
     fn a_line_that_is_too_long_or_too_deep_is_not_kept() {
         let long = vec![b'x'; MAX_LINE_BYTES + 1];
         let end = b"xx\n{\"type\": \"keepalive\"}\n";
-        assert_eq!(all(&[&long, end]), [Read::Dropped, Read::Line(Line::Keepalive, 21)]);
+        assert_eq!(all(&[&long, end]), [Read::Dropped, Read::Line(Line::Keepalive, 32)]);
         let deep = format!("{}{}\n", "[".repeat(100), "]".repeat(100));
         assert_eq!(all(&[deep.as_bytes()]), [Read::Dropped]);
+    }
+
+    #[test]
+    fn many_small_parts_count_as_what_they_take() {
+        let line = format!("{{\"type\": \"result\", \"json\": [{}1]}}\n", "1,".repeat(10_000));
+        let [Read::Line(_, bytes)] = all(&[line.as_bytes()])[..] else { panic!("a line") };
+        assert!(bytes > 10 * line.len(), "{bytes}");
     }
 
     proptest! {

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -106,26 +107,6 @@ impl E2bProvider {
     fn entry(&self) -> &E2bEntry {
         &self.maker.control.access.entry
     }
-
-    /// Looks for a sandbox whose making failed: E2B may have made it.
-    fn look_for(&self, session_id: SessionId) {
-        let (maker, stop) = (Arc::clone(&self.maker), self.stop.clone());
-        self.making.spawn(async move {
-            for pause in LOST_LOOKS {
-                if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                    return; // the next start looks for it
-                }
-                let found = maker.control.list(&maker.marks_of(session_id)).await;
-                for sandbox_id in found.unwrap_or_default() {
-                    tracing::warn!(
-                        sandbox.id = sandbox_id,
-                        "a sandbox that nobody waits for is ended"
-                    );
-                    let _ = maker.control.delete(&sandbox_id).await;
-                }
-            }
-        });
-    }
 }
 
 impl Making {
@@ -135,9 +116,24 @@ impl Making {
         marks
     }
 
+    /// Looks for a sandbox whose making failed: E2B may have made it.
+    async fn look_for(&self, session_id: SessionId, stop: &CancellationToken) {
+        for pause in LOST_LOOKS {
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return; // the next start looks for it
+            }
+            let found = self.control.list(&self.marks_of(session_id)).await;
+            for sandbox_id in found.unwrap_or_default() {
+                tracing::warn!(sandbox.id = sandbox_id, "a sandbox that nobody waits for is ended");
+                let _ = self.control.delete(&sandbox_id).await;
+            }
+        }
+    }
+
     async fn make(&self, spec: &SandboxSpec) -> Result<Arc<E2bSandbox>, SandboxError> {
         let key = spec.session_id.to_string();
         let marks = self.marks_of(spec.session_id);
+        let asked_at = Instant::now();
         let door = Arc::new(self.control.create(&key, &marks, self.create_limit).await?);
         let furnished = self.furnish(&door, spec).await;
         let (kernel, here) = match furnished {
@@ -154,7 +150,8 @@ impl Making {
             kernel,
             here,
             env: spec.env.clone(),
-            output_cap: self.output_cap(&spec.limits),
+            output_cap: self.output_cap(spec.limits.output_bytes),
+            asked_at,
             is_new: true,
         }))
     }
@@ -189,8 +186,8 @@ impl Making {
         *self.seen.lock().expect("no panic while it is held") = Some(seen);
     }
 
-    fn output_cap(&self, limits: &Limits) -> usize {
-        usize::try_from(limits.output_bytes.unwrap_or(self.output_bytes)).unwrap_or(usize::MAX)
+    fn output_cap(&self, output_bytes: Option<u64>) -> usize {
+        usize::try_from(output_bytes.unwrap_or(self.output_bytes)).unwrap_or(usize::MAX)
     }
 }
 
@@ -227,7 +224,7 @@ impl SandboxProvider for E2bProvider {
             download: true,
             shell: true,
             packages: true,
-            network: self.entry().internet != Some(false),
+            network: self.entry().reaches_out(),
             absolute_files_dir: true,
         }
     }
@@ -261,38 +258,36 @@ impl SandboxProvider for E2bProvider {
     /// Goes on when it is dropped: what comes to be then is ended.
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
         let (maker, spec) = (Arc::clone(&self.maker), spec.clone());
-        let session_id = spec.session_id;
         let (sender, receiver) = oneshot::channel();
+        let stop = self.stop.clone();
         self.making.spawn(async move {
-            if let Err(Ok(unwanted)) = sender.send(maker.make(&spec).await) {
+            let made = maker.make(&spec).await;
+            let is_made = made.is_ok();
+            if let Err(Ok(unwanted)) = sender.send(made) {
                 unwanted.terminate().await;
+            }
+            // whatever was said: it may have been made all the same
+            if !is_made {
+                maker.look_for(spec.session_id, &stop).await;
             }
         });
         let made = receiver.await.unwrap_or(Err(SandboxError::Lost));
-        match made {
-            Ok(sandbox) => Ok(sandbox),
-            Err(error) => {
-                if !matches!(error, SandboxError::Limited(_) | SandboxError::Packages(_)) {
-                    self.look_for(session_id);
-                }
-                Err(error)
-            }
-        }
+        Ok(made?)
     }
 
     async fn attach(
         &self,
         record: &SandboxRecord,
     ) -> Result<Option<Arc<dyn Sandbox>>, SandboxError> {
-        let Ok(Detail { kernel_id, here }) = serde_json::from_value(record.detail.clone()) else {
-            return Ok(None);
-        };
+        let detail = serde_json::from_value(record.detail.clone());
+        let Ok(Detail { kernel_id, here, output_bytes }) = detail else { return Ok(None) };
+        let asked_at = Instant::now();
         self.maker.note(&here);
         let door = match self.maker.control.connect(&record.sandbox_id).await {
             Ok(door) => Some(Arc::new(door)),
             Err(E2bError::Gone) => return Ok(None),
-            // what cannot be reached now is not lost for that
-            Err(error) if error.is_passing() => {
+            // what cannot be had now is not lost for that: a key may be changed, a cloud come back
+            Err(error) => {
                 let cause = &error as &dyn std::error::Error;
                 tracing::warn!(
                     error = cause,
@@ -301,7 +296,6 @@ impl SandboxProvider for E2bProvider {
                 );
                 None
             }
-            Err(error) => return Err(error.into()),
         };
         Ok(Some(E2bSandbox::new(Parts {
             control: Arc::clone(&self.maker.control),
@@ -310,7 +304,8 @@ impl SandboxProvider for E2bProvider {
             kernel: Kernel::found(kernel_id),
             here,
             env: BTreeMap::new(),
-            output_cap: self.maker.output_cap(&Limits::default()),
+            output_cap: self.maker.output_cap(output_bytes),
+            asked_at,
             is_new: false,
         })))
     }

@@ -95,7 +95,7 @@ fn why(stderr: &str, requirements: &[String]) -> PackagesError {
 
 fn short(words: &str) -> String {
     let plain = words.chars().map(|c| if c.is_control() { ' ' } else { c });
-    without_userinfo(&plain.take(MAX_WORDS).collect::<String>())
+    without_userinfo(&plain.collect::<String>()).chars().take(MAX_WORDS).collect()
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ fn cell(program: &str, told: &serde_json::Value) -> String {
         encoded(&told.to_string())
     );
     format!(
-        "exec(__import__('base64').b64decode('{}').decode(), {{'told': {told}}})",
+        "__import__('builtins').exec(__import__('base64').b64decode('{}').decode(), {{'told': {told}}})",
         encoded(program)
     )
 }

@@ -19,6 +19,8 @@ use crate::sandbox::streams::{Stream, Streams};
 
 /// envd is asked for a sign of life every 15 seconds.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Once the end is told, little more can come.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// By this a process and all that come of it are found again, in whatever group they are.
 const TAG: &str = "PROCESS_TAG";
@@ -89,7 +91,8 @@ impl Process<'_> {
         followed: &mut Followed,
     ) -> End {
         let end = self.read(envd, run, followed).await;
-        if matches!(end, End::TimedOut | End::Interrupted | End::Silent) {
+        // nothing of it may run beside later cells
+        if !matches!(end, End::Closed | End::NotStarted(_)) {
             self.kill(envd).await;
         }
         end
@@ -111,6 +114,10 @@ impl Process<'_> {
         };
         let (mut messages, mut began) = (Messages::default(), false);
         loop {
+            if followed.exit.is_some() {
+                let _ = timeout(LAST_WORDS, response.chunk()).await; // so that the connection can be used again
+                return End::Closed;
+            }
             let piece = tokio::select! {
                 piece = timeout(SILENCE, response.chunk()) => piece,
                 () = sleep_until(deadline) => return End::TimedOut,
@@ -118,7 +125,6 @@ impl Process<'_> {
             };
             match piece {
                 Ok(Ok(Some(piece))) => messages.push(&piece),
-                _ if followed.exit.is_some() => return End::Closed,
                 Ok(Ok(None) | Err(_)) => return End::Cut,
                 Err(_) => return End::Silent,
             }
@@ -133,7 +139,7 @@ impl Process<'_> {
                     Err(_) => return End::Cut,
                 }
             }
-            if Instant::now() >= deadline && followed.exit.is_none() {
+            if followed.exit.is_none() && Instant::now() >= deadline {
                 return End::TimedOut;
             }
         }
@@ -173,12 +179,14 @@ impl Followed {
             }
         }
         if let Some(ended) = event.end {
-            self.exit = Some(exit(&ended));
+            // the first end is the end
+            self.exit = self.exit.or_else(|| exit(&ended));
         }
     }
 }
 
-fn exit(ended: &Ended) -> Exit {
+/// None where an end says nothing of how.
+fn exit(ended: &Ended) -> Option<Exit> {
     let signal = match ended.status.strip_prefix("signal: ").map(str::trim) {
         Some("hangup") => 1,
         Some("interrupt") => 2,
@@ -195,10 +203,14 @@ fn exit(ended: &Ended) -> Exit {
         Some("broken pipe") => 13,
         Some("alarm clock") => 14,
         Some("terminated") => 15,
-        _ if ended.exited || ended.exit_code >= 0 => return Exit(ended.exit_code.clamp(0, 255)),
-        _ => return Exit(1),
+        _ if ended.exited || ended.exit_code > 0 => {
+            let code = u8::try_from(ended.exit_code).unwrap_or(1);
+            return Some(Exit(code.into()));
+        }
+        _ if ended.exit_code < 0 => return Some(Exit(1)),
+        _ => return None,
     };
-    Exit(128 + signal)
+    Some(Exit(128 + signal))
 }
 
 /// What the last message of a stream says: nothing, or how the call failed.
@@ -208,26 +220,41 @@ fn last(message: &[u8], began: bool, followed: &Followed) -> End {
     }
     let Last { error } = serde_json::from_slice(message).unwrap_or_default();
     match error {
-        Some(error) if !began => End::NotStarted(E2bError::Refused(Refusal {
-            status: 200,
-            code: match error.code {
-                Value::String(code) => Some(code),
-                _ => None,
-            },
-            reason: Reason::new(&error.message),
-            after: None,
-            again: None,
-            is_quota: false,
-        })),
+        Some(error) if !began && says_not_started(&error) => {
+            End::NotStarted(E2bError::Refused(Refusal {
+                status: 200,
+                code: match error.code {
+                    Value::String(code) => Some(code),
+                    _ => None,
+                },
+                reason: Reason::new(&error.message),
+                after: None,
+                again: None,
+                is_quota: false,
+            }))
+        }
         _ => End::Cut,
     }
+}
+
+/// These are told before anything is started; others may come after that.
+fn says_not_started(error: &Failed) -> bool {
+    let codes = [
+        "invalid_argument",
+        "not_found",
+        "permission_denied",
+        "resource_exhausted",
+        "unauthenticated",
+        "unimplemented",
+    ];
+    error.code.as_str().is_some_and(|code| codes.contains(&code))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ended(text: &str) -> Exit {
+    fn ended(text: &str) -> Option<Exit> {
         exit(&serde_json::from_str(text).expect("an end"))
     }
 
@@ -240,8 +267,10 @@ mod tests {
             (r#"{"exitCode":-1,"status":"signal: segmentation fault"}"#, 139),
             (r#"{"exitCode":-1,"status":"something"}"#, 1),
         ] {
-            assert_eq!(ended(text), Exit(code), "{text}");
+            assert_eq!(ended(text), Some(Exit(code)), "{text}");
         }
+        assert_eq!(ended(r#"{"exited":true,"exitCode":-5}"#), Some(Exit(1)));
+        assert_eq!(ended("{}"), None, "that is no success");
     }
 
     #[test]
@@ -252,6 +281,8 @@ mod tests {
         let End::NotStarted(error) = last(message, false, &followed) else { panic!("not started") };
         assert!(error.to_string().contains("cwd '/x' does not exist"), "{error}");
         assert!(matches!(last(message, true, &followed), End::Cut));
+        let late = br#"{"error":{"code":"unavailable","message":"x"}}"#;
+        assert!(matches!(last(late, false, &followed), End::Cut), "it may have begun");
         assert!(matches!(last(b"{}", true, &followed), End::Cut), "no end was told");
         let told = Followed { exit: Some(Exit(0)), ..Followed::new(10) };
         assert!(matches!(last(b"{}", true, &told), End::Closed));

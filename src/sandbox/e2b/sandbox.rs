@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::access::Door;
 use super::collect::Collector;
 use super::control::Control;
-use super::ending::{After, End, tell, tell_ended, tell_gone};
+use super::ending::{After, End, tell, tell_ended, tell_gone, tell_interrupt};
 use super::envd::Envd;
 use super::error::E2bError;
-use super::kernel::{Env, Kernel, Run};
+use super::kernel::{Env, Kernel, MUTE_AT_MOST, Run};
 use super::listing::Listing;
 use super::prelude::Here;
 use crate::domain::event::OutputSink;
@@ -30,11 +30,14 @@ const MARGIN: Duration = Duration::from_secs(60);
 /// How soon putting off its end is tried again where that failed.
 const PUT_OFF_AGAIN: Duration = Duration::from_secs(10);
 /// How long a kernel may take to be made fit; the next cell goes on from there.
-const FIT_LIMIT: Duration = Duration::from_secs(30);
+const FIT_LIMIT: Duration = Duration::from_secs(25);
+/// For the look at the files around a cell.
+const LISTING_LIMIT: Duration = Duration::from_secs(15);
 const LISTED_DEPTH: u32 = 64;
-/// Runs in a row that broke off without a word, or kernels that could not be made fit: then the
-/// sandbox is of no use any more.
+/// Kernels in a row that could not be made fit: then the sandbox is of no use any more.
 const BROKEN_AFTER: u32 = 2;
+/// However it was that the kernel could not be made fit.
+const USELESS_AFTER: u32 = 6;
 const BROKEN: &str = "its code interpreter does not work (it broke off twice without a word): is its template sound? The session is lost";
 
 pub(super) struct E2bSandbox {
@@ -64,6 +67,8 @@ pub(super) struct E2bSandbox {
 pub(super) struct Detail {
     pub(super) kernel_id: String,
     pub(super) here: Here,
+    /// Bytes of each stream that are kept of a cell.
+    pub(super) output_bytes: Option<u64>,
 }
 
 /// The parts of a sandbox.
@@ -76,6 +81,8 @@ pub(super) struct Parts {
     pub(super) here: Here,
     pub(super) env: Env,
     pub(super) output_cap: usize,
+    /// When it was asked for, or its end put off: its time counts from then.
+    pub(super) asked_at: Instant,
     /// It is new, so nothing lies in it yet.
     pub(super) is_new: bool,
 }
@@ -83,7 +90,7 @@ pub(super) struct Parts {
 impl E2bSandbox {
     pub(super) fn new(parts: Parts) -> Arc<Self> {
         let sandbox = Arc::new(Self {
-            ends_at: StdMutex::new(Instant::now() + parts.control.access.entry.ttl),
+            ends_at: StdMutex::new(parts.asked_at + parts.control.access.entry.ttl),
             control: parts.control,
             sandbox_id: parts.sandbox_id,
             here: parts.here,
@@ -164,13 +171,16 @@ impl E2bSandbox {
             Ok(()) => Ok(()),
             // the plan's longest life may end before, and that is no reason not to begin
             Err(E2bError::Refused(refusal)) if refusal.status == 400 => Ok(()),
-            Err(error) if error.is_passing() && ends_at > Instant::now() + cell => Ok(()),
-            Err(error) => Err(self.noticed(error)),
+            Err(E2bError::Gone) => Err(self.noticed(E2bError::Gone)),
+            Err(_) if ends_at > Instant::now() + cell => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
     async fn put_off(&self, least: Duration) -> Result<(), E2bError> {
-        let ttl = self.control.access.entry.ttl.max(least);
+        let ends_at = *self.ends_at.lock().expect("no panic while it is held");
+        let left = ends_at.saturating_duration_since(Instant::now());
+        let ttl = self.control.access.entry.ttl.max(least).max(left); // never shortened
         self.control.set_timeout(&self.sandbox_id, ttl).await?;
         *self.ends_at.lock().expect("no panic while it is held") = Instant::now() + ttl;
         Ok(())
@@ -184,38 +194,34 @@ impl E2bSandbox {
         sink: &OutputSink,
     ) -> Result<Execution, SandboxError> {
         let mut execution = Execution::of(cell);
-        let mut replaced = false;
-        kernel.lend(door, cell).await.map_err(|error| self.noticed(error))?;
-        let (before, collector, end, started) = loop {
-            let before = kernel.count();
+        let mut again = true;
+        let (collector, end, started) = loop {
+            self.prepare(door, kernel, cell).await?;
+            if self.interrupt.notified().now_or_never().is_some() {
+                tell_interrupt(&mut execution); // before anything of it ran
+                kernel.take_back(door).await;
+                return Ok(execution);
+            }
             let mut collector = Collector::new(self.output_cap);
             let started = Instant::now();
             let run =
                 Run { code: &cell.code, limit: cell.timeout, interrupt: &self.interrupt, sink };
             match kernel.run(door, &run, &mut collector).await {
-                // its context is gone, so nothing has run: another one takes its place
-                End::NotStarted(error) if error.has_status(&[404]) && !replaced => {
-                    replaced = true;
-                    let made = kernel.replace(door, &self.env()).await;
-                    made.map_err(|error| self.noticed(error))?;
-                    kernel.lend(door, cell).await.map_err(|error| self.noticed(error))?;
+                // its context is gone, so nothing has run: a probe finds that, and makes another one
+                End::NotStarted(error) if error.has_status(&[404]) && again => {
+                    again = false;
+                    kernel.suspect = Some(Instant::now());
                 }
                 End::NotStarted(error) => {
                     kernel.take_back(door).await;
                     return Err(self.noticed(error));
                 }
-                end => break (before, collector, end, started),
+                end => break (collector, end, started),
             }
         };
         execution.duration_ms = Some(milliseconds(started.elapsed()));
         let mute = collector.lines == 0 && matches!(end, End::Closed | End::Cut);
         kernel.mute_runs = if mute { kernel.mute_runs + 1 } else { 0 };
-        // a kernel that has run fewer cells than the one before it is another one
-        if collector.count.is_some_and(|count| count <= before) {
-            kernel.is_new();
-            execution.state_lost = true;
-        }
-        execution.state_lost |= replaced;
         let needs_mark = self.control.access.entry.require_end_event;
         let after = tell(&mut execution, collector, &end, needs_mark, cell.timeout);
         self.tidy(door, kernel, after, &mut execution).await;
@@ -230,13 +236,13 @@ impl E2bSandbox {
         after: After,
         execution: &mut Execution,
     ) {
-        if self.is_over() {
-            tell_ended(execution);
-            return;
-        }
         match after {
-            After::Nothing => return kernel.take_back(door).await,
-            After::IsNew => return kernel.is_new(),
+            After::Nothing => {
+                kernel.take_back(door).await;
+                return;
+            }
+            _ if self.is_over() => return tell_ended(execution),
+            After::IsNew => return,
             After::Probe => {}
             After::Look => {
                 execution.duration_ms = None;
@@ -244,17 +250,17 @@ impl E2bSandbox {
                     self.lose();
                     return tell_gone(execution, "it is gone, and the session is lost");
                 }
-                if kernel.mute_runs >= BROKEN_AFTER {
-                    self.lose();
-                    return tell_gone(execution, BROKEN);
-                }
             }
         }
         kernel.suspect = Some(Instant::now());
-        match self.make_fit(door, kernel).await {
-            Ok(lost) => execution.state_lost |= lost,
+        match self.fit(kernel.make_fit(door, &self.env())).await {
+            Ok(()) => {}
             Err(SandboxError::Lost) => {
                 tell_gone(execution, "it is gone, and the session is lost");
+            }
+            Err(_) if kernel.mute_runs >= MUTE_AT_MOST => {
+                self.lose();
+                tell_gone(execution, BROKEN);
             }
             // the next cell tries again
             Err(error) => {
@@ -264,26 +270,34 @@ impl E2bSandbox {
         }
     }
 
-    /// Makes the kernel fit. True when variables of earlier cells are gone.
-    async fn make_fit(&self, door: &Door, kernel: &mut Kernel) -> Result<bool, SandboxError> {
-        let env = self.env();
-        let fit = timeout(FIT_LIMIT, kernel.make_fit(door, &env)).await;
-        match fit.unwrap_or(Err(E2bError::TooSlow)) {
-            Ok(lost) => {
-                self.unfit.store(0, Ordering::SeqCst);
-                self.kernel_id.lock().expect("no panic while it is held").clone_from(&kernel.id);
-                Ok(lost)
-            }
-            Err(error) => {
-                let unfit = self.unfit.fetch_add(1, Ordering::SeqCst) + 1;
-                let is_broken = matches!(error, E2bError::NoInterpreter | E2bError::TooSlow);
-                if is_broken && unfit >= BROKEN_AFTER {
-                    self.lose();
-                    return Err(SandboxError::Lost);
-                }
-                Err(self.noticed(error))
-            }
+    async fn prepare(
+        &self,
+        door: &Door,
+        kernel: &mut Kernel,
+        cell: &Cell,
+    ) -> Result<(), SandboxError> {
+        self.fit(kernel.prepare(door, &self.env(), cell)).await?;
+        self.kernel_id.lock().expect("no panic while it is held").clone_from(&kernel.id);
+        Ok(())
+    }
+
+    /// Awaits that a kernel is fit. One that never is makes the sandbox a broken one.
+    async fn fit(
+        &self,
+        making: impl Future<Output = Result<(), E2bError>>,
+    ) -> Result<(), SandboxError> {
+        let fit = timeout(FIT_LIMIT, making).await.unwrap_or(Err(E2bError::TooSlow));
+        let Err(error) = fit else {
+            self.unfit.store(0, Ordering::SeqCst);
+            return Ok(());
+        };
+        let unfit = self.unfit.fetch_add(1, Ordering::SeqCst) + 1;
+        let is_broken = matches!(error, E2bError::NoInterpreter | E2bError::TooSlow);
+        if is_broken && unfit >= BROKEN_AFTER || unfit >= USELESS_AFTER {
+            self.lose();
+            return Err(SandboxError::Lost);
         }
+        Err(self.noticed(error))
     }
 
     /// What the cell did to the files, told in its execution.
@@ -292,9 +306,10 @@ impl E2bSandbox {
             return;
         }
         let before = self.listing().replace(Listing::default());
-        let (before, mut now) = match (before, self.list(door).await) {
+        let listed = timeout(LISTING_LIMIT, self.list(door)).await;
+        let (before, mut now) = match (before, listed.unwrap_or(Err(E2bError::TooSlow))) {
             (Some(before), Ok(now)) => (before, now),
-            // what is not known is not told; the next cell looks first
+            // what is not known is not told
             (before, _) => {
                 let put_in = self.listing().take().unwrap_or_default();
                 *self.listing() = before.map(|before| before.with(put_in));
@@ -313,10 +328,31 @@ impl E2bSandbox {
         execution.truncated |= !whole;
     }
 
+    async fn execute_in(
+        &self,
+        kernel: &mut Kernel,
+        cell: &Cell,
+        sink: &OutputSink,
+    ) -> Result<Execution, SandboxError> {
+        let door = self.door().await?;
+        self.outlast(cell.timeout).await?;
+        self.know_files(&door).await;
+        let mut execution = match cell.language {
+            Language::Python => self.run_python(&door, kernel, cell, sink).await?,
+            Language::Shell => {
+                let interrupt = &self.interrupt;
+                let run = Run { code: &cell.code, limit: cell.timeout, interrupt, sink };
+                self.run_shell(&door, cell, &run, &self.env()).await?
+            }
+        };
+        self.tell_files(&door, &mut execution).await;
+        Ok(execution)
+    }
+
     /// The files as they are before a cell, where they were never looked at.
     async fn know_files(&self, door: &Door) {
         if self.listing().is_none()
-            && let Ok(listing) = self.list(door).await
+            && let Ok(Ok(listing)) = timeout(LISTING_LIMIT, self.list(door)).await
         {
             self.listing().get_or_insert(listing);
         }
@@ -327,7 +363,8 @@ impl E2bSandbox {
 impl Sandbox for E2bSandbox {
     fn record(&self) -> SandboxRecord {
         let kernel_id = self.kernel_id.lock().expect("no panic while it is held").clone();
-        let detail = Detail { kernel_id, here: self.here.clone() };
+        let output_bytes = Some(self.output_cap as u64);
+        let detail = Detail { kernel_id, here: self.here.clone(), output_bytes };
         SandboxRecord {
             sandbox_id: self.sandbox_id.clone(),
             detail: serde_json::to_value(detail).unwrap_or_default(),
@@ -348,24 +385,14 @@ impl Sandbox for E2bSandbox {
 
     async fn execute(&self, cell: &Cell, sink: &OutputSink) -> Result<Execution, SandboxError> {
         let mut kernel = self.kernel.lock().await;
-        let door = self.door().await?;
-        self.outlast(cell.timeout).await?;
-        let state_lost = match cell.language {
-            Language::Python => self.make_fit(&door, &mut kernel).await?,
-            Language::Shell => false,
-        };
-        self.know_files(&door).await;
         let _ = self.interrupt.notified().now_or_never(); // one meant for an earlier cell
         self.running.store(true, Ordering::SeqCst);
-        let run = Run { code: &cell.code, limit: cell.timeout, interrupt: &self.interrupt, sink };
-        let executed = match cell.language {
-            Language::Python => self.run_python(&door, &mut kernel, cell, sink).await,
-            Language::Shell => self.run_shell(&door, cell, &run, &self.env()).await,
-        };
+        let executed = self.execute_in(&mut kernel, cell, sink).await;
         self.running.store(false, Ordering::SeqCst);
         let mut execution = executed?;
-        execution.state_lost |= state_lost;
-        self.tell_files(&door, &mut execution).await;
+        if cell.language == Language::Python {
+            execution.state_lost |= kernel.take_state_lost();
+        }
         execution.text = execution.display_text();
         Ok(execution)
     }
@@ -418,9 +445,7 @@ impl Sandbox for E2bSandbox {
 
     async fn terminate(&self) {
         self.is_over.store(true, Ordering::SeqCst);
-        if self.is_lost() {
-            return;
-        }
+        // also what seems to be gone: who said so may have been wrong, or its own code
         if let Err(error) = self.control.delete(&self.sandbox_id).await {
             let cause = &error as &dyn std::error::Error;
             tracing::warn!(
@@ -436,7 +461,8 @@ impl Sandbox for E2bSandbox {
 fn keep_alive(sandbox: &Arc<E2bSandbox>) {
     let held = Arc::downgrade(sandbox);
     let half = sandbox.control.access.entry.ttl / 2;
-    let mut pause = half;
+    let ends_at = *sandbox.ends_at.lock().expect("no panic while it is held");
+    let mut pause = ends_at.saturating_duration_since(Instant::now()) / 2;
     tokio::spawn(async move {
         loop {
             sleep(pause).await;
@@ -455,7 +481,7 @@ fn keep_alive(sandbox: &Arc<E2bSandbox>) {
                         "a sandbox's end was not put off"
                     );
                     // a refusal will be the same in a moment
-                    if error.is_passing() { PUT_OFF_AGAIN.min(half) } else { half }
+                    if error.is_passing() { PUT_OFF_AGAIN.min(half) } else { half / 2 }
                 }
             };
         }

@@ -1,7 +1,9 @@
 //! A command line in a sandbox at E2B.
 
+use std::time::Duration;
+
 use futures::{StreamExt, stream};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::access::Door;
 use super::ending::{End, tell_ended, tell_gone, tell_interrupt, tell_timeout, unknown};
@@ -13,6 +15,8 @@ use crate::domain::execution::{Cell, Execution, ExecutionStatus, milliseconds};
 use crate::domain::id::ExecutionId;
 use crate::sandbox::{Sandbox, SandboxError};
 
+/// For a text that is put beside the session's files.
+const ASIDE_LIMIT: Duration = Duration::from_secs(30);
 /// Longer command lines are no argument of a program on Linux.
 const MAX_ARGUMENT_BYTES: usize = 120_000;
 /// Runs the command line of one file with another one as its standard input.
@@ -86,7 +90,8 @@ impl E2bSandbox {
         let path = format!("/tmp/.interpreterd-{}", ExecutionId::new());
         let content = bytes::Bytes::copy_from_slice(text.as_bytes());
         let content = stream::once(async move { Ok(content) }).boxed();
-        self.envd(door).upload(&path, content).await.map_err(|error| self.noticed(error))?;
+        let sent = timeout(ASIDE_LIMIT, self.envd(door).upload(&path, content)).await;
+        sent.unwrap_or(Err(E2bError::TooSlow)).map_err(|error| self.noticed(error))?;
         Ok(path)
     }
 }

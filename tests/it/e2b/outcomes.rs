@@ -89,8 +89,7 @@ async fn a_context_that_is_gone_is_replaced_before_anything_runs() {
     let (double, caller) = shared();
     let (session, id) = furnished(&caller).await;
     session.exec("x = 7\nopen('ran', 'w').close()").await;
-    let fault = json!({"status": 404, "body": "Context abc not found"});
-    double.fault(in_sandbox(&id, EXECUTE, fault)).await;
+    double.delete_contexts(&id).await;
     let execution = session.exec(&format!("{TRACED}\n'x' in globals()")).await;
     assert_eq!((&execution["text"], &execution["state_lost"]), (&json!("False"), &json!(true)));
     assert_eq!(runs(&session).await, 1);
@@ -307,4 +306,96 @@ async fn a_kernel_that_was_replaced_in_silence_is_noticed() {
     double.fault(in_sandbox(&id, EXECUTE, json!({"lines": lines}))).await;
     assert_eq!(session.exec("x").await["state_lost"], true);
     assert_eq!(session.text("import os\nos.getcwd()").await, "/files", "it is set up again");
+}
+
+#[tokio::test]
+async fn a_kernel_that_died_between_two_cells_is_told_by_the_next_execution() {
+    let (_, caller) = shared();
+    let session = caller.session_with(json!({"env": {"OWN": "yes"}})).await;
+    let dying =
+        "import os, threading\nthreading.Timer(0.1, lambda: os._exit(1)).start()\nos.getpid()";
+    let pid = session.text(dying).await;
+    let dead = format!("while kill -0 {pid} 2>/dev/null; do sleep 0.05; done; sleep 0.5");
+    caller.post(&session.path("/shell"), json!({"command": dead})).await;
+    // its environment is set by a cell of ours, which is the first one in the new kernel
+    let cell = json!({"code": "import os\nos.getcwd(), os.environ['OWN'], os.environ['LENT']", "env": {"LENT": "too"}});
+    let execution = session.exec_with(cell).await;
+    assert_eq!(execution["text"], "('/files', 'yes', 'too')", "{execution}");
+    assert_eq!(execution["state_lost"], true);
+    assert_eq!(session.exec("1").await["state_lost"], false, "once is enough");
+}
+
+#[tokio::test]
+async fn names_that_a_program_overwrites_are_no_matter_to_cells_of_ours() {
+    let (_, caller) = shared();
+    let session = caller.session().await;
+    session.exec("exec = eval = print = input = json = os = sys = 5\nx = 7").await;
+    let cell = json!({"code": "__import__('os').environ['LENT'], x", "env": {"LENT": "too"}});
+    assert_eq!(session.exec_with(cell).await["text"], "('too', 7)");
+    session.exec("__import__ = 5").await;
+    let cell = json!({"code": "1 + 1", "env": {"LENT": "too"}});
+    let execution = session.exec_with(cell).await;
+    assert_eq!((&execution["text"], &execution["state_lost"]), (&json!("2"), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_command_of_unknown_outcome_does_not_run_on_beside_later_cells() {
+    let (double, caller) = shared();
+    let (session, id) = furnished(&caller).await;
+    double.fault(in_sandbox(&id, START, json!({"action": "cut", "after": 1}))).await;
+    let command = json!({"command": "echo begun; sleep 1; echo late > late.txt"});
+    let (status, execution) = caller.post(&session.path("/shell"), command).await;
+    assert_unknown(status, &execution);
+    let code = "import os, time\ntime.sleep(1.5)\nos.path.exists('late.txt')";
+    assert_eq!(session.text(code).await, "False");
+}
+
+#[tokio::test]
+async fn an_end_that_was_told_is_the_end_though_the_connection_stays_open() {
+    let (double, caller) = shared();
+    let (session, id) = furnished(&caller).await;
+    let count = json!({"type": "number_of_executions", "execution_count": 99}).to_string();
+    let lines = [count, json!({"type": "end_of_execution"}).to_string()];
+    double.fault(in_sandbox(&id, EXECUTE, json!({"lines": lines, "action": "hang"}))).await;
+    let execution = session.exec_with(json!({"code": "1", "timeout_seconds": 10})).await;
+    assert_eq!((&execution["status"], &execution["failure"]), (&json!("success"), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_probe_that_is_refused_costs_no_variables() {
+    let (double, caller) = shared();
+    let (session, id) = furnished(&caller).await;
+    session.exec("x = 7").await;
+    double.fault(in_sandbox(&id, EXECUTE, json!({"action": "hang"}))).await;
+    let busy = json!({"status": 429, "body": {"message": "too many connections", "code": 429}});
+    double.fault(in_sandbox(&id, EXECUTE, busy)).await;
+    let execution = session.exec_with(json!({"code": "1", "timeout_seconds": 0.5})).await;
+    assert_eq!(
+        (&execution["status"], &execution["state_lost"]),
+        (&json!("timeout"), &json!(false))
+    );
+    let next = session.exec("x").await;
+    assert_eq!((&next["text"], &next["state_lost"]), (&json!("7"), &json!(false)), "{next}");
+}
+
+#[tokio::test]
+async fn a_file_whose_content_was_not_read_is_not_there() {
+    let (double, caller) = shared();
+    let (session, id) = furnished(&caller).await;
+    let early = json!({"status": 200, "body": []});
+    double.fault(in_sandbox(&id, "^POST /files$", early)).await;
+    let (status, answer) = session.put("a.txt", "content").await;
+    assert!(status.is_server_error(), "{answer}");
+    assert_eq!(session.download("a.txt").await.status(), StatusCode::NOT_FOUND);
+    let part = json!({"status": 206, "body": "789", "headers": {"Content-Range": "bytes 7-9/10"}, "skip": 1}); // the first look is at all of it
+    session.put("b.txt", "0123456789").await;
+    double.fault(in_sandbox(&id, "^GET /files$", part)).await;
+    let request = caller.request(reqwest::Method::GET, &session.path("/files/b.txt"));
+    let response = crate::support::send(request.header("range", "bytes=0-2")).await;
+    let status = response.status();
+    assert!(
+        status.is_server_error(),
+        "another part than was asked for: {status} {:?}",
+        response.text().await
+    );
 }

@@ -136,6 +136,20 @@ impl Double {
         .await;
     }
 
+    /// Takes a sandbox's contexts away, as its own code can.
+    pub async fn delete_contexts(&self, id: &str) {
+        let sandboxes = self.sandboxes().await;
+        let sandbox = sandboxes.iter().find(|sandbox| sandbox["sandboxID"] == id).unwrap();
+        let token = sandbox["trafficAccessToken"].as_str().unwrap();
+        for context in sandbox["contexts"].as_array().unwrap() {
+            let path = format!("{}/contexts/{}", self.url, context["id"].as_str().unwrap());
+            let request = self.client.delete(path).header("e2b-sandbox-id", id);
+            let request = request.header("e2b-sandbox-port", "49999");
+            let request = request.header("e2b-traffic-access-token", token);
+            assert!(request.send().await.unwrap().status().is_success());
+        }
+    }
+
     /// A sandbox vanishes, as some do long before their time.
     pub async fn kill_sandbox(&self, id: &str) {
         self.call(Method::POST, "kill_sandbox", &json!({"id": id})).await;
