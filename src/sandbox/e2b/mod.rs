@@ -168,6 +168,7 @@ impl Making {
             let install = Install {
                 packages: &spec.packages,
                 python: &here.python,
+                sandbox_id: &door.sandbox_id,
                 index: self.control.access.entry.package_index.as_deref(),
                 limit: self.install_limit,
             };

@@ -35,6 +35,7 @@ pub(super) struct Install<'a> {
     pub(super) packages: &'a PackageSet,
     /// The Python that they are for.
     pub(super) python: &'a str,
+    pub(super) sandbox_id: &'a str,
     /// Where they are found; pip's own default when None.
     pub(super) index: Option<&'a str>,
     pub(super) limit: Duration,
@@ -53,6 +54,7 @@ impl Install<'_> {
             env: &BTreeMap::new(),
             folder: "/",
             tag: ExecutionId::new().to_string(),
+            sandbox_id: self.sandbox_id,
         };
         let (never, sink) = (Notify::new(), OutputSink::discard());
         let run = Run { code: "", limit: self.limit, interrupt: &never, sink: &sink };

@@ -24,6 +24,8 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// By this a process and all that come of it are found again, in whatever group they are.
 const TAG: &str = "PROCESS_TAG";
+/// The same for all that were ever started in a sandbox.
+const SANDBOX_TAG: &str = "SANDBOX_TAG";
 /// Three looks: what is forked during one is found by the next.
 const KILL: &str = "for i in 1 2 3; do for f in $(grep -lzsx \"$1\" /proc/[0-9]*/environ); do p=${f#/proc/}; kill -KILL \"${p%/environ}\" 2>/dev/null; done; done";
 
@@ -35,6 +37,8 @@ pub(super) struct Process<'a> {
     pub(super) folder: &'a str,
     /// Names it and all that come of it.
     pub(super) tag: String,
+    /// Names all processes of the sandbox that were started so.
+    pub(super) sandbox_id: &'a str,
 }
 
 /// What a process put out, and how it ended.
@@ -93,7 +97,7 @@ impl Process<'_> {
         let end = self.read(envd, run, followed).await;
         // nothing of it may run beside later cells
         if !matches!(end, End::Closed | End::NotStarted(_)) {
-            self.kill(envd).await;
+            kill(envd, &format!("{TAG}={}", self.tag)).await;
         }
         end
     }
@@ -102,6 +106,7 @@ impl Process<'_> {
         let deadline = Instant::now() + run.limit;
         let mut env = self.env.clone();
         env.insert(TAG.to_owned(), self.tag.clone());
+        env.insert(SANDBOX_TAG.to_owned(), self.sandbox_id.to_owned());
         let process =
             json!({"cmd": self.program, "args": self.arguments, "envs": env, "cwd": self.folder});
         let mut response = tokio::select! {
@@ -144,24 +149,6 @@ impl Process<'_> {
             }
         }
     }
-
-    async fn kill(&self, envd: &Envd<'_>) {
-        let tag = format!("{TAG}={}", self.tag);
-        let process = json!({"cmd": "/bin/bash", "args": ["-c", KILL, "bash", tag], "cwd": "/"});
-        let killed = async {
-            let mut response = envd.start(&process).await?;
-            while response.chunk().await.map_err(super::access::failed)?.is_some() {}
-            Ok::<(), E2bError>(())
-        };
-        match timeout(KILL_LIMIT, killed).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                let cause = &error as &dyn std::error::Error;
-                tracing::warn!(error = cause, "a process in a sandbox was not killed");
-            }
-            Err(_) => tracing::warn!("a process in a sandbox was not killed in time"),
-        }
-    }
 }
 
 impl Followed {
@@ -182,6 +169,28 @@ impl Followed {
             // the first end is the end
             self.exit = self.exit.or_else(|| exit(&ended));
         }
+    }
+}
+
+/// Ends all commands that an earlier start of the service has left running in a sandbox.
+pub(super) async fn end_all(envd: &Envd<'_>, sandbox_id: &str) {
+    kill(envd, &format!("{SANDBOX_TAG}={sandbox_id}")).await;
+}
+
+async fn kill(envd: &Envd<'_>, tag: &str) {
+    let process = json!({"cmd": "/bin/bash", "args": ["-c", KILL, "bash", tag], "cwd": "/"});
+    let killed = async {
+        let mut response = envd.start(&process).await?;
+        while response.chunk().await.map_err(super::access::failed)?.is_some() {}
+        Ok::<(), E2bError>(())
+    };
+    match timeout(KILL_LIMIT, killed).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            let cause = &error as &dyn std::error::Error;
+            tracing::warn!(error = cause, "a process in a sandbox was not killed");
+        }
+        Err(_) => tracing::warn!("a process in a sandbox was not killed in time"),
     }
 }
 

@@ -19,6 +19,7 @@ use super::error::E2bError;
 use super::kernel::{Env, Kernel, MUTE_AT_MOST, Run};
 use super::listing::Listing;
 use super::prelude::Here;
+use super::process::end_all;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, Language, milliseconds};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
@@ -60,6 +61,8 @@ pub(super) struct E2bSandbox {
     is_over: AtomicBool,
     is_lost: AtomicBool,
     unfit: AtomicU32,
+    /// An earlier start of the service may have left commands running in it.
+    may_run_commands: AtomicBool,
 }
 
 /// What a record holds besides the sandbox's id.
@@ -106,6 +109,7 @@ impl E2bSandbox {
             is_over: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
             unfit: AtomicU32::new(0),
+            may_run_commands: AtomicBool::new(!parts.is_new),
         });
         keep_alive(&sandbox);
         sandbox
@@ -336,6 +340,9 @@ impl E2bSandbox {
     ) -> Result<Execution, SandboxError> {
         let door = self.door().await?;
         self.outlast(cell.timeout).await?;
+        if self.may_run_commands.swap(false, Ordering::SeqCst) {
+            end_all(&self.envd(&door), &self.sandbox_id).await;
+        }
         self.know_files(&door).await;
         let mut execution = match cell.language {
             Language::Python => self.run_python(&door, kernel, cell, sink).await?,

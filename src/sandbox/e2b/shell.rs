@@ -50,6 +50,7 @@ impl E2bSandbox {
             env: &env,
             folder: &self.here.files_dir,
             tag: cell.id.to_string(),
+            sandbox_id: &self.sandbox_id,
         };
         let envd = self.envd(door);
         let mut followed = Followed::new(self.output_cap());

@@ -88,6 +88,56 @@ async fn a_cell_that_goes_on_after_a_kill_is_ended_and_its_cost_is_said() {
 }
 
 #[tokio::test]
+async fn a_command_that_was_running_at_a_kill_is_ended_before_the_next_cell() {
+    let double = Double::start(&[]);
+    let folder = open_folder();
+    let first = start(&double, folder.path(), &[]);
+    let caller = first.caller();
+    let session = caller.session().await;
+    let command = "touch begun; setsid sleep 4322 & sleep 4322";
+    let request = caller.request(reqwest::Method::POST, &session.path("/shell"));
+    let shell = tokio::spawn(request.json(&json!({"command": command})).send());
+    running(&session).await;
+    first.signal(libc::SIGKILL);
+    first.wait();
+    assert!(shell.await.unwrap().is_err());
+    let second = start(&double, folder.path(), &[]);
+    let caller = second.caller();
+    let session = same(&caller, &session);
+    let left = "import glob\nsum(b'4322' in open(name, 'rb').read().split(b'\\0') for name in glob.glob('/proc/[0-9]*/cmdline'))";
+    assert_eq!(session.text(left).await, "0");
+}
+
+#[tokio::test]
+async fn a_cell_that_is_interrupted_before_its_hand_over_never_runs() {
+    let double = Double::start(&[]);
+    let folder = open_folder();
+    let first = start(&double, folder.path(), &[]);
+    let caller = first.caller();
+    let session = caller.session().await;
+    first.signal(libc::SIGKILL);
+    first.wait();
+    let second = start(&double, folder.path(), &[]);
+    let caller = second.caller();
+    let session = same(&caller, &session);
+    // the kernel of an earlier start is given a second before it is asked whether it listens
+    let cell = session.exec("open('ran', 'w').close()");
+    let interrupting = async {
+        must_come(async {
+            while caller.get(&session.path("")).await.1["state"] != "busy" {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let request = caller.request(reqwest::Method::POST, &session.path("/interrupt"));
+        assert!(crate::support::send(request).await.status().is_success());
+    };
+    let (execution, ()) = tokio::join!(cell, interrupting);
+    assert_eq!(execution["failure"]["kind"], "interrupted", "{execution}");
+    assert_eq!(session.text("import os\nos.path.exists('ran')").await, "False");
+}
+
+#[tokio::test]
 async fn orphans_are_ended_and_those_of_another_deployment_are_left_alone() {
     let double = Double::start(&[]);
     let (folder, elsewhere) = (open_folder(), open_folder());
