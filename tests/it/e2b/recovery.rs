@@ -121,18 +121,17 @@ async fn a_cell_that_is_interrupted_before_its_hand_over_never_runs() {
     let caller = second.caller();
     let session = same(&caller, &session);
     // the kernel of an earlier start is given a second before it is asked whether it listens
-    let cell = session.exec("open('ran', 'w').close()");
-    let interrupting = async {
-        must_come(async {
-            while caller.get(&session.path("")).await.1["state"] != "busy" {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+    let mut cell = std::pin::pin!(session.exec("open('ran', 'w').close()"));
+    let interrupt = || async {
         let request = caller.request(reqwest::Method::POST, &session.path("/interrupt"));
         assert!(crate::support::send(request).await.status().is_success());
     };
-    let (execution, ()) = tokio::join!(cell, interrupting);
+    let execution = loop {
+        tokio::select! {
+            execution = &mut cell => break execution,
+            () = interrupt() => {}
+        }
+    };
     assert_eq!(execution["failure"]["kind"], "interrupted", "{execution}");
     assert_eq!(session.text("import os\nos.path.exists('ran')").await, "False");
 }
