@@ -26,7 +26,7 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
     let data_dir = &settings.server.data_dir;
     let (user, taken) = match give_up_root(settings) {
         Ok(taken) => (Ok(data_dir.display().to_string()), taken),
-        Err(error) => (Err(error.into()), Taken::default()),
+        Err(error) => (Err(error), Taken::default()),
     };
     report.line("user and data folder", user);
     runtime()?.block_on(async {
@@ -36,13 +36,13 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
                 opened.store.close().await;
                 (Ok("opens".to_owned()), opened.store.maker())
             }
-            Err(error) => (Err(error.into()), Maker::default()),
+            Err(error) => (Err(error), Maker::default()),
         };
         report.line("store", closed);
-        let models = Models::connect(&settings.model.entries).map_err(AppError::from);
+        let models = Models::connect(&settings.model.entries);
         report.line("model", models.map(|models| describe(&models)));
         let default = &settings.server.default_provider;
-        let providers = connect::providers(settings, taken, maker).map_err(AppError::from);
+        let providers = connect::providers(settings, taken, maker);
         let providers = providers.unwrap_or_else(|error| {
             report.line("providers", Err(error));
             Vec::new()
@@ -51,13 +51,12 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
             let found = provider.check().await;
             provider.close().await;
             let isolation = found.as_ref().ok().and_then(|found| found.isolation.clone());
-            let found =
-                found.map_err(AppError::from).map(|found| match (found.python, &isolation) {
-                    (Some(python), Some(isolation)) => {
-                        format!("Python {python}, {}", describe_isolation(isolation))
-                    }
-                    _ => "it answers, and takes the key".to_owned(),
-                });
+            let found = found.map(|found| match (found.python, &isolation) {
+                (Some(python), Some(isolation)) => {
+                    format!("Python {python}, {}", describe_isolation(isolation))
+                }
+                _ => "it answers, and takes the key".to_owned(),
+            });
             let good = report.good;
             report.line(&format!("provider {name}"), found);
             // a provider that is not the default one may be out of order
@@ -76,7 +75,7 @@ struct Report {
 }
 
 impl Report {
-    fn line(&mut self, what: &str, found: Result<String, AppError>) {
+    fn line<E: std::error::Error>(&mut self, what: &str, found: Result<String, E>) {
         match found {
             Ok(text) => println!("ok       {what}: {text}"),
             Err(error) => {

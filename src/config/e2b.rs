@@ -155,8 +155,9 @@ impl E2bSettings {
         {
             return Err(ConfigError::DescribedTwice { name: "e2b".to_owned(), setting });
         }
-        let own =
-            if tables.contains_key("e2b") { None } else { self.own().map_err(named("e2b"))? };
+        // the vendor's key alone makes an entry where no other one is described
+        let vendors = if tables.is_empty() { vendor("E2B_API_KEY") } else { None };
+        let own = self.own(vendors.map(Into::into)).map_err(named("e2b"))?;
         let mut entries: Vec<_> = own.into_iter().collect();
         for (name, table) in tables {
             entries.push(table.entry(&name).map_err(named(&name))?);
@@ -176,11 +177,10 @@ impl E2bSettings {
     }
 
     /// The entry that flags and environment describe: there is one when there is a key.
-    fn own(&self) -> Result<Option<E2bEntry>, E2bError> {
+    fn own(&self, vendors: Option<SecretString>) -> Result<Option<E2bEntry>, E2bError> {
         let given = self.e2b_api_key.clone().filter(is_key);
         let file = self.e2b_api_key_file.as_deref().filter(|path| !path.as_os_str().is_empty());
-        let key = key::given(given, file)?.or_else(|| vendor("E2B_API_KEY").map(Into::into));
-        let Some(api_key) = key else { return Ok(None) };
+        let Some(api_key) = key::given(given, file)?.or(vendors) else { return Ok(None) };
         let or_vendor = |own: &Option<String>, name| {
             own.clone().filter(|text| !text.is_empty()).or_else(|| vendor(name))
         };
