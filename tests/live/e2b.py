@@ -53,7 +53,7 @@ class Smoke:
         self.url, self.failed = url, 0
 
     def run(self):
-        session = self.call("create a session", "POST", "/v1/sessions", {"env": {"OWN": "it's \"mine\""}})
+        session = self.call("create a session", "POST", "/v1/sessions", {"env": {"OWN": "it's mine"}})
         path = f"/v1/sessions/{session['id']}"
         try:
             self.use(path)
