@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long a connection to AWS may lie unused before a call takes a new one.
+#[cfg(feature = "bedrock")]
+const AWS_IDLE: Duration = Duration::from_secs(10);
 
 /// Why no client can be made.
 #[derive(Debug, thiserror::Error)]
@@ -71,4 +74,17 @@ pub fn planned(plan: &ClientPlan<'_>) -> Result<reqwest::Client, ClientError> {
         builder = builder.tls_certs_merge(certificates);
     }
     builder.build().map_err(ClientError::SetUp)
+}
+
+/// The HTTP client of AWS's SDK: the same TLS, the system's certificates, no redirects.
+#[cfg(feature = "bedrock")]
+#[must_use]
+pub fn aws_http() -> aws_sdk_bedrockagentcore::config::SharedHttpClient {
+    use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+    // a connection that lies unused may have been closed at its other end: what is sent on it then
+    // has an unknown outcome
+    aws_smithy_http_client::Builder::new()
+        .pool_idle_timeout(AWS_IDLE)
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https()
 }

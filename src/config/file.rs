@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use serde::Deserialize;
 
+use super::bedrock::BedrockTable;
 use super::e2b::E2bTable;
 use super::model::ModelTables;
 use super::{ConfigError, settings_args};
@@ -15,6 +16,7 @@ use super::{ConfigError, settings_args};
 pub(super) struct Tables {
     pub(super) models: ModelTables,
     pub(super) e2b: BTreeMap<String, E2bTable>,
+    pub(super) bedrock: BTreeMap<String, BedrockTable>,
 }
 
 /// An entry of `[providers]`, by its kind.
@@ -22,6 +24,7 @@ pub(super) struct Tables {
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum ProviderTable {
     E2b(Box<E2bTable>),
+    Bedrock(Box<BedrockTable>),
 }
 
 /// The command with the file's values in place of the defaults, and what else it describes.
@@ -38,8 +41,13 @@ pub(super) fn with_file(
             return Err(ConfigError::LocalEntry);
         }
         match provider {
-            ProviderTable::E2b(entry) => tables.e2b.insert(name, *entry),
-        };
+            ProviderTable::E2b(entry) => {
+                tables.e2b.insert(name, *entry);
+            }
+            ProviderTable::Bedrock(entry) => {
+                tables.bedrock.insert(name, *entry);
+            }
+        }
     }
     let mut defaults = Vec::new();
     for (key, value) in &table {

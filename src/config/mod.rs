@@ -1,5 +1,6 @@
 //! Every setting: by flag, by environment, by TOML file.
 
+mod bedrock;
 mod e2b;
 mod file;
 mod key;
@@ -14,6 +15,7 @@ use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcomman
 use secrecy::SecretString;
 use serde::Deserialize;
 
+pub use bedrock::{BedrockCredentials, BedrockEntry, BedrockError, BedrockSettings};
 pub use e2b::{E2bEntry, E2bError, E2bSettings};
 pub use key::KeyError;
 pub use local::{GuestSettings, LocalLevel, LocalSettings, PackageMode};
@@ -74,6 +76,9 @@ pub struct Settings {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub e2b: E2bSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub bedrock: BedrockSettings,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub guest: GuestSettings,
@@ -284,6 +289,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: E2bError,
     },
+    /// A provider entry cannot be used as it is described.
+    #[error("the provider entry {name} cannot be used")]
+    Bedrock {
+        /// The entry's name.
+        name: String,
+        /// What is wrong with it.
+        source: BedrockError,
+    },
     /// A provider entry bears the name of the built-in one.
     #[error("the provider entry local is built in: give the one of the TOML file another name")]
     LocalEntry,
@@ -340,6 +353,8 @@ pub fn read() -> Result<CommandLine, ConfigError> {
             settings.guest.fix_folder();
             settings.model.resolve(tables.models)?;
             settings.e2b.resolve(tables.e2b)?;
+            let is_default = settings.server.default_provider == "bedrock";
+            settings.bedrock.resolve(tables.bedrock, is_default)?;
         }
         Action::Guest(GuestAction::Install(guest)) => guest.fix_folder(),
         Action::Openapi | Action::Settings => {}

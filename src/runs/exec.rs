@@ -122,6 +122,7 @@ impl Desk {
                 return Err(error);
             }
         };
+        self.sessions.note_sandbox(lease).await;
         for file in &execution.files {
             sink.send(Event::File(file.clone()));
         }

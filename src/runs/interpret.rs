@@ -153,6 +153,7 @@ impl Desk {
             cancel,
         };
         let mut outcome = interpreter::interpret(&task, &place, model).await;
+        self.sessions.note_sandbox(&lease).await;
         let linked = links::linked(&outcome.text, lease.session().folder());
         let kept = self.keep_made(&lease, &summary, &outcome, &linked, cancel).await;
         let conversation = conversation::written(std::mem::take(&mut outcome.messages));

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::config::Settings;
 use crate::domain::id::Maker;
 use crate::domain::package::PackageSet;
+#[cfg(feature = "bedrock")]
+use crate::sandbox::bedrock::BedrockProvider;
 use crate::sandbox::e2b::E2bProvider;
 use crate::sandbox::local::LocalProvider;
 use crate::sandbox::local::user::Taken;
@@ -43,6 +45,16 @@ pub fn providers(
         };
         let provider = E2bProvider::new(entry, &settings.limits, maker)?;
         providers.push((entry.name.clone(), Arc::new(Pool::new(provider, plan))));
+    }
+    #[cfg(feature = "bedrock")]
+    for entry in &settings.bedrock.entries {
+        // their time counts from their making, so none is kept ready
+        let provider = BedrockProvider::new(entry, &settings.limits, maker);
+        providers.push((entry.name.clone(), Arc::new(provider)));
+    }
+    #[cfg(not(feature = "bedrock"))]
+    if let Some(entry) = settings.bedrock.entries.first() {
+        return Err(SandboxError::NotBuilt { entry: entry.name.clone(), feature: "bedrock" });
     }
     Ok(providers)
 }

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
 use super::packages::PackagesError;
 use crate::domain::coded::{Class, Code, Coded};
 use crate::domain::reason::Reason;
@@ -12,6 +15,16 @@ pub enum SandboxError {
     /// No provider entry has this name.
     #[error("there is no provider named {0}")]
     UnknownProvider(String),
+    /// This program was built without a provider.
+    #[error(
+        "the provider entry {entry} needs what this program was built without (the cargo feature {feature})"
+    )]
+    NotBuilt {
+        /// The entry's name.
+        entry: String,
+        /// The feature of cargo that it needs.
+        feature: &'static str,
+    },
     /// The provider cannot make sandboxes now.
     #[error("the provider cannot make a sandbox now")]
     NotReady(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -40,6 +53,19 @@ pub enum SandboxError {
     /// The packages that were asked for cannot be had.
     #[error(transparent)]
     Packages(#[from] PackagesError),
+    /// The sandbox ends before what was asked for would.
+    #[error(
+        "the sandbox ends in {left} seconds, and the code may take {needed}: give it less time (timeout_seconds), or make a new session"
+    )]
+    EndsTooSoon {
+        /// Seconds that code can have yet.
+        left: u64,
+        /// Seconds that it may take.
+        needed: f64,
+    },
+    /// The sandbox cannot be kept for longer.
+    #[error("the sandbox ends at {}, and cannot be kept for longer", told_time(*.0))]
+    EndsAt(OffsetDateTime),
     /// The sandbox is gone.
     #[error("the sandbox is gone")]
     Lost,
@@ -79,6 +105,7 @@ impl Coded for SandboxError {
     fn code(&self) -> Code {
         match self {
             Self::UnknownProvider(_) => Class::Invalid.named("unknown_provider"),
+            Self::NotBuilt { .. } => Class::Internal.named("provider_not_built"),
             Self::NotReady(_) => Class::Unavailable.named("provider_not_ready"),
             Self::Limited(_) => Class::Limited.named("provider_limited"),
             Self::Refused(_) => Class::Upstream.named("provider_refused"),
@@ -86,6 +113,8 @@ impl Coded for SandboxError {
             Self::Unsupported(_) => Class::Conflict.named("provider_cannot"),
             Self::LimitOutOfRange { .. } => Class::Invalid.named("limit_out_of_range"),
             Self::Packages(error) => error.code(),
+            Self::EndsTooSoon { .. } => Class::Conflict.named("sandbox_ends_too_soon"),
+            Self::EndsAt(_) => Class::Conflict.named("lifetime_bound"),
             Self::Lost => Class::Gone.named("sandbox_lost"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),
             Self::NotAFile(_) => Class::Conflict.named("not_a_file"),
@@ -115,8 +144,14 @@ impl Coded for SandboxError {
         match self {
             Self::UnknownProvider(_) => Some("/provider"),
             Self::Packages(error) => error.field(),
+            Self::EndsTooSoon { .. } => Some("/timeout_seconds"),
+            Self::EndsAt(_) => Some("/lifetime_seconds"),
             Self::LimitOutOfRange { limit, .. } => Some(limit),
             _ => None,
         }
     }
+}
+
+fn told_time(time: OffsetDateTime) -> String {
+    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }

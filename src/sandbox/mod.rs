@@ -1,11 +1,18 @@
 //! Sandboxes: where code runs, and who makes them.
 
+#[cfg(feature = "bedrock")]
+pub mod bedrock;
 pub mod connect;
 pub mod e2b;
 mod error;
+mod listing;
 pub mod local;
+mod outcome;
+mod output;
 mod packages;
+mod pip;
 pub mod pool;
+mod program;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -15,6 +22,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 pub use error::SandboxError;
@@ -80,6 +88,11 @@ pub trait Sandbox: Send + Sync {
     /// Moves the provider's own deadline, counted from now, where it has one.
     async fn extend(&self, lifetime: Duration) -> Result<(), SandboxError>;
 
+    /// When it ends whatever happens, where that is so.
+    fn ends_at(&self) -> Option<OffsetDateTime> {
+        None
+    }
+
     /// True once it is known to be gone, with its variables and its files.
     fn is_lost(&self) -> bool {
         false
@@ -100,6 +113,11 @@ pub trait SandboxProvider: Send + Sync {
 
     /// The limits of a session that asks for these.
     fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError>;
+
+    /// The longest that a sandbox can live, where there is such a bound.
+    fn longest(&self) -> Option<Duration> {
+        None
+    }
 
     /// Whether packages must be installed before there can be a sandbox with them.
     async fn installs(&self, packages: &PackageSet) -> bool;

@@ -39,6 +39,11 @@ impl Capture {
         self.oldest = (self.oldest + over.len()) % ring;
     }
 
+    /// Counts bytes that somebody else has left out.
+    pub(super) fn skip(&mut self, bytes: u64) {
+        self.total = self.total.saturating_add(bytes);
+    }
+
     /// The same bytes for listeners, whole characters only.
     pub(super) fn piece(&mut self, bytes: &[u8]) -> Option<String> {
         self.pending.extend_from_slice(bytes);
@@ -97,6 +102,27 @@ pub(super) enum Stream {
     Stderr,
 }
 
+/// A stream of which somebody else has kept both ends.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) head: Vec<u8>,
+    pub(super) tail: Vec<u8>,
+    /// How long it was.
+    pub(super) bytes: u64,
+}
+
+impl Ends {
+    /// What of it comes after so many bytes, as far as it was kept.
+    pub(super) fn after(&self, bytes: u64) -> [&[u8]; 2] {
+        let from = |kept: &'_ [u8], first: u64| {
+            let start = usize::try_from(bytes.saturating_sub(first)).unwrap_or(usize::MAX);
+            start.min(kept.len())
+        };
+        let tail_first = self.bytes.saturating_sub(self.tail.len() as u64);
+        [&self.head[from(&self.head, 0)..], &self.tail[from(&self.tail, tail_first)..]]
+    }
+}
+
 /// Both streams of a cell, on their way to listeners too.
 #[derive(Debug)]
 pub(super) struct Streams {
@@ -123,6 +149,17 @@ impl Streams {
                 Stream::Stderr => Event::Stderr { text },
             });
         }
+    }
+
+    /// Takes a stream of which somebody else has kept both ends.
+    pub(super) fn set(&mut self, stream: Stream, ends: &Ends) {
+        let capture = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        capture.push(&ends.head);
+        capture.skip(ends.bytes.saturating_sub((ends.head.len() + ends.tail.len()) as u64));
+        capture.push(&ends.tail);
     }
 
     /// What went to stdout, where that is all that is wanted.
@@ -190,6 +227,24 @@ mod tests {
             let (first, second) = text.as_bytes().split_at(cut.min(text.len()));
             let pieces = [capture.piece(first), capture.piece(second)];
             prop_assert_eq!(pieces.into_iter().flatten().collect::<String>(), text);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_somebody_else_has_cut_is_told_as_one_that_was_cut_here() {
+        let all: Vec<u8> = (b'a'..=b'z').collect();
+        let mut here = Streams::new(8);
+        here.push(Stream::Stdout, &all, &OutputSink::discard());
+        let mut elsewhere = Streams::new(8);
+        let (head, tail) = (all[..4].to_vec(), all[22..].to_vec());
+        let ends = Ends { head, tail, bytes: 26 };
+        elsewhere.set(Stream::Stdout, &ends);
+        assert_eq!(elsewhere.stdout.total, 26);
+        assert_eq!(elsewhere.into_stdout(), here.into_stdout());
+        for (told, rest) in
+            [(0, ["abcd", "wxyz"]), (3, ["d", "wxyz"]), (24, ["", "yz"]), (99, ["", ""])]
+        {
+            assert_eq!(ends.after(told), rest.map(str::as_bytes), "{told}");
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::SessionError;
 use super::slot::Slot;
+use crate::domain::id::Tenant;
 use crate::domain::session::Session;
 use crate::sandbox::Sandbox;
 
@@ -43,6 +44,15 @@ impl Lease {
     #[must_use]
     pub fn sandbox(&self) -> &dyn Sandbox {
         self.sandbox.as_ref()
+    }
+
+    /// The session, where its sandbox has become another one.
+    pub(super) fn moved(&self) -> Option<Session> {
+        self.slot.moved(self.sandbox())
+    }
+
+    pub(super) fn tenant(&self) -> &Tenant {
+        &self.slot.tenant
     }
 
     /// The session as it is now.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use super::lease::Lease;
 use super::slot::Slot;
 use super::{NewSession, SessionError, Sessions};
 use crate::domain::crash;
@@ -40,7 +41,7 @@ impl Sessions {
     pub async fn begin(&self, tenant: &Tenant, new: NewSession) -> Result<Starting, SessionError> {
         let entry = self.entry(new.provider.as_deref())?;
         let limits = entry.provider.limits(&new.limits)?;
-        let lifetime = new.lifetime.unwrap_or(self.limits.lifetime_seconds);
+        let lifetime = self.lifetime(new.lifetime, entry.provider.longest())?;
         let idle = new.idle.unwrap_or(self.limits.idle_seconds);
         let now = OffsetDateTime::now_utc();
         let session = Session {
@@ -131,6 +132,34 @@ impl Sessions {
         };
         self.deadlines.notify_one();
         made
+    }
+
+    /// How long a session lives. What is asked for is never shortened in silence, the default is.
+    fn lifetime(
+        &self,
+        asked: Option<Duration>,
+        longest: Option<Duration>,
+    ) -> Result<Duration, SandboxError> {
+        let longest = longest.unwrap_or(Duration::MAX);
+        match asked {
+            Some(asked) if asked > longest => Err(SandboxError::LimitOutOfRange {
+                limit: "/lifetime_seconds",
+                least: 1,
+                most: longest.as_secs(),
+            }),
+            Some(asked) => Ok(asked),
+            None => Ok(self.limits.lifetime_seconds.min(longest)),
+        }
+    }
+
+    /// Writes down the sandbox that a session has by now, where that is another one than before.
+    pub async fn note_sandbox(&self, lease: &Lease) {
+        let Some(session) = lease.moved() else { return };
+        let record = lease.sandbox().record();
+        if let Err(error) = self.store.furnish_session(lease.tenant(), &session, &record).await {
+            let (id, cause) = (session.id, &error as &dyn std::error::Error);
+            tracing::error!(session.id = %id, error = cause, "a session's sandbox was not written");
+        }
     }
 
     /// Nobody waits for the packages of a session that is over.

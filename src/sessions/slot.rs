@@ -49,6 +49,17 @@ struct Inside {
     last_used: Instant,
 }
 
+impl Inside {
+    /// No session outlives its sandbox.
+    fn end_by(&mut self, ends_at: Option<OffsetDateTime>) {
+        if let Some(ends_at) = ends_at.filter(|ends_at| *ends_at < self.session.expires_at) {
+            self.session.expires_at = ends_at;
+            let left = ends_at - OffsetDateTime::now_utc();
+            self.expires = Instant::now() + Duration::try_from(left).unwrap_or_default();
+        }
+    }
+}
+
 impl Slot {
     pub(super) fn new(
         tenant: Tenant,
@@ -131,10 +142,23 @@ impl Slot {
         inside.session.state = SessionState::Ready;
         inside.session.sandbox_id = Some(sandbox.record().sandbox_id);
         inside.session.files_dir = Some(sandbox.files_dir());
+        inside.end_by(sandbox.ends_at());
         inside.sandbox = Some(Arc::clone(sandbox));
         inside.last_used = Instant::now();
         self.settled.cancel();
         true
+    }
+
+    /// The session, where its sandbox has become another one than it knows of.
+    pub(super) fn moved(&self, sandbox: &dyn Sandbox) -> Option<Session> {
+        let sandbox_id = Some(sandbox.record().sandbox_id);
+        let mut inside = self.inside();
+        if inside.session.sandbox_id == sandbox_id {
+            return None;
+        }
+        inside.session.sandbox_id = sandbox_id;
+        inside.session.files_dir = Some(sandbox.files_dir());
+        Some(inside.session.clone())
     }
 
     pub(super) fn sandbox(&self) -> Result<Arc<dyn Sandbox>, SessionError> {

@@ -36,7 +36,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
 
 /// Adapters of one port know nothing of each other; only `connect.rs` names them all.
 const ADAPTERS: [(&str, &[&str]); 2] =
-    [("llm", &["anthropic", "openai", "replay"]), ("sandbox", &["e2b", "local"])];
+    [("llm", &["anthropic", "openai", "replay"]), ("sandbox", &["bedrock", "e2b", "local"])];
 
 fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(folder).unwrap() {

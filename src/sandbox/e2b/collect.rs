@@ -5,15 +5,13 @@ use serde_json::Map;
 use super::lines::{Line, Read, Shown};
 use crate::domain::event::{Event, OutputSink};
 use crate::domain::execution::{ErrorDetail, Execution, Output};
-use crate::sandbox::streams::{MAX_OUTPUTS_BYTES, Stream, Streams, cut_text};
+use crate::sandbox::outcome::error_detail;
+use crate::sandbox::streams::{MAX_OUTPUTS_BYTES, Stream, Streams};
 
 /// Rich results of one cell.
 const MAX_OUTPUTS: usize = 10_000;
 /// Lines of one cell; more are a flood that ends it.
 const MAX_LINES: u64 = 4_000_000;
-const MAX_NAME_BYTES: usize = 1024;
-const MAX_MESSAGE_BYTES: usize = 64 << 10;
-const MAX_TRACEBACK_BYTES: usize = 256 << 10;
 
 /// How the first line of a traceback ends.
 const LAST: &str = "(most recent call last)";
@@ -128,13 +126,9 @@ impl Collector {
             return;
         }
         self.error.get_or_insert_with(|| {
-            let traceback = cut_text(with_lines(&without_colours(&traceback)), MAX_TRACEBACK_BYTES);
-            ErrorDetail {
-                line: line_in(&traceback),
-                name: cut_text(name, MAX_NAME_BYTES),
-                message: cut_text(message, MAX_MESSAGE_BYTES),
-                traceback,
-            }
+            let traceback = with_lines(&without_colours(&traceback));
+            let line = line_in(&traceback);
+            error_detail(name, message, traceback, line)
         });
     }
 

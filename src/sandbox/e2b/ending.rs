@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::collect::{Collector, Trouble};
 use super::error::E2bError;
-use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind};
+use crate::domain::execution::{Execution, ExecutionStatus, FailureKind};
+use crate::sandbox::outcome::{fail, tell_interrupt, tell_timeout, unknown};
 
 /// How reading a run came to its end.
 #[derive(Debug)]
@@ -128,46 +129,4 @@ fn settle(execution: &mut Execution) {
     execution.status = ExecutionStatus::Error;
     execution.exit_code = Some(code);
     execution.error = Some(error.traceback.clone());
-}
-
-pub(super) fn tell_timeout(execution: &mut Execution, limit: Duration) {
-    execution.status = ExecutionStatus::Timeout;
-    execution.exit_code = Some(1);
-    execution.error = Some(format!("the cell ran longer than its {} seconds", limit.as_secs_f64()));
-}
-
-pub(super) fn tell_interrupt(execution: &mut Execution) {
-    let message = "the cell was interrupted".to_owned();
-    fail(execution, ExecutionStatus::Error, FailureKind::Interrupted, message);
-}
-
-pub(super) fn unknown(execution: &mut Execution, message: &str) {
-    fail(execution, ExecutionStatus::Unknown, FailureKind::SandboxLost, message.to_owned());
-    execution.exit_code = None;
-}
-
-/// The session was ended while the code ran.
-pub(super) fn tell_ended(execution: &mut Execution) {
-    let message = "the session was ended while the code ran".to_owned();
-    fail(execution, ExecutionStatus::Unknown, FailureKind::SandboxLost, message);
-    execution.exit_code = None;
-    execution.state_lost = true;
-    execution.files_lost = true;
-}
-
-/// The sandbox is gone, with all that was in it.
-pub(super) fn tell_gone(execution: &mut Execution, message: &str) {
-    execution.state_lost = true;
-    execution.files_lost = true;
-    if let Some(failure) = &mut execution.failure {
-        failure.message = format!("{}; {message}", failure.message);
-        execution.error = Some(failure.message.clone());
-    }
-}
-
-fn fail(execution: &mut Execution, status: ExecutionStatus, kind: FailureKind, message: String) {
-    execution.status = status;
-    execution.exit_code = Some(1);
-    execution.error = Some(message.clone());
-    execution.failure = Some(Failure { kind, retry_safe: false, message });
 }

@@ -11,11 +11,14 @@ use reqwest::{Body, Method, RequestBuilder, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::time::timeout;
 
 use super::access::{Door, Port, parsed, send, whole};
 use super::envelope;
 use super::error::E2bError;
+use crate::sandbox::listing::{Listing, Stamp};
 
 /// Sizes are added up, and no sandbox holds such a file.
 const MAX_FILE_BYTES: u64 = 1 << 46;
@@ -36,7 +39,7 @@ pub(super) struct Entry {
     #[serde(default)]
     size: String,
     #[serde(default)]
-    pub(super) modified_time: String,
+    modified_time: String,
     symlink_target: Option<String>,
     #[serde(default)]
     permissions: String,
@@ -59,6 +62,20 @@ impl Entry {
     pub(super) fn size(&self) -> u64 {
         self.size.parse().unwrap_or(0).min(MAX_FILE_BYTES)
     }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        let modified = OffsetDateTime::parse(&self.modified_time, &Rfc3339);
+        Stamp { size: self.size(), modified: modified.unwrap_or(OffsetDateTime::UNIX_EPOCH) }
+    }
+}
+
+/// What of a sandbox's entries are files of the session.
+pub(super) fn listing(entries: &[Entry], files_dir: &str) -> Listing {
+    let files = entries.iter().filter(|entry| entry.is_file()).filter_map(|entry| {
+        let below = entry.path.strip_prefix(files_dir)?.strip_prefix('/')?;
+        Some((below.to_owned(), entry.stamp()))
+    });
+    Listing::of(files, false)
 }
 
 #[derive(Deserialize)]
@@ -216,5 +233,25 @@ mod tests {
             entry(r#"{"path":"/files/l","type":"FILE_TYPE_FILE","symlinkTarget":"/etc/passwd"}"#);
         assert!(!link.is_file());
         assert!(!entry(r#"{"path":"/files/d","type":"FILE_TYPE_DIRECTORY"}"#).is_file());
+    }
+
+    #[test]
+    fn files_below_the_files_folder_are_the_sessions() {
+        let entry = |path: &str, kind: &str, time: &str| -> Entry {
+            let entry = json!({"path": path, "type": kind, "size": "1", "modifiedTime": time});
+            serde_json::from_value(entry).expect("an entry")
+        };
+        let time = "2026-01-01T00:00:00.000000001Z";
+        let found = [
+            entry("/etc/passwd", "FILE_TYPE_FILE", time),
+            entry("/filesystem/x", "FILE_TYPE_FILE", time),
+            entry("/files/folder", "FILE_TYPE_DIRECTORY", time),
+            entry("/files/folder/a", "FILE_TYPE_FILE", time),
+            entry("/files/b", "FILE_TYPE_FILE", "nonsense"),
+        ];
+        let entries = listing(&found, "/files").entries();
+        let told: Vec<_> =
+            entries.iter().map(|entry| (entry.path.as_str(), entry.modified_at.year())).collect();
+        assert_eq!(told, [("b", 1970), ("folder/a", 2026)]);
     }
 }

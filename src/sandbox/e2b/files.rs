@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::envd::{Entry, Envd};
 use super::error::E2bError;
-use super::listing::{self, Stamp};
 use super::sandbox::E2bSandbox;
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::ExecutionId;
+use crate::sandbox::listing;
 use crate::sandbox::{ByteStream, SandboxError};
 
 /// Without progress for so long an upload or a download is given up.
@@ -62,7 +62,7 @@ impl E2bSandbox {
         if there.as_ref().is_some_and(|entry| !entry.is_file()) {
             return Err(SandboxError::NotAFile(path.to_string()));
         }
-        if !condition.holds(there.as_ref().map(|entry| Stamp::of(entry).etag()).as_deref()) {
+        if !condition.holds(there.as_ref().map(|entry| entry.stamp().etag()).as_deref()) {
             return Err(SandboxError::ConditionFailed);
         }
         let moved = match envd.rename(beside, &place).await {
@@ -75,7 +75,7 @@ impl E2bSandbox {
             let _ = envd.remove(&place).await;
             return Err(E2bError::BadAnswer("a file did not arrive whole").into());
         }
-        let stamp = Stamp::of(&moved);
+        let stamp = moved.stamp();
         let entry = listing::entry(path, &stamp);
         if let Some(listing) = self.listing().as_mut() {
             listing.files.insert(path.clone(), stamp);
@@ -92,7 +92,7 @@ impl E2bSandbox {
         let envd = self.envd(&door);
         let place = self.place(path);
         let found = self.file(&envd, path).await?;
-        let entry = listing::entry(path, &Stamp::of(&found));
+        let entry = listing::entry(path, &found.stamp());
         let size = entry.size_bytes;
         let (first, length) = part.within(size).ok_or(SandboxError::NoSuchPart(size))?;
         if length == 0 {
@@ -124,7 +124,7 @@ impl E2bSandbox {
         let envd = self.envd(&door);
         let _changing = self.changing.lock().await;
         let found = self.file(&envd, path).await?;
-        if !condition.holds(Some(&Stamp::of(&found).etag())) {
+        if !condition.holds(Some(&found.stamp().etag())) {
             return Err(SandboxError::ConditionFailed);
         }
         envd.remove(&self.place(path)).await.map_err(|error| self.noticed(error))?;

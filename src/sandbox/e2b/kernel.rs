@@ -17,6 +17,7 @@ use super::lines::Lines;
 use super::prelude::{self, Here};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::Cell;
+use crate::sandbox::program::mark;
 
 /// Even a run that is silent has a sign of life every five seconds.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -148,7 +149,7 @@ impl Kernel {
 
     /// Whether it answers, and is the one that it was. An answer that says neither is an error.
     async fn probe(&mut self, door: &Door) -> Result<Probe, E2bError> {
-        let mark = prelude::mark();
+        let mark = mark();
         match self.own(door, &prelude::take_back(&mark), PROBE_LIMIT).await {
             Ok(stdout) if !self.is_set_up || prelude::was_set_up(&stdout, &mark) => {
                 self.has_lent = false;
@@ -194,7 +195,7 @@ impl Kernel {
         if let Err(E2bError::Gone) = self.own(door, "pass", OWN_LIMIT).await {
             return Err(E2bError::Gone);
         }
-        let mark = prelude::mark();
+        let mark = mark();
         let cell = prelude::set_up(env, &FOLDERS, &mark);
         let stdout = self.own(door, &cell, OWN_LIMIT).await?;
         self.is_set_up = true;
@@ -219,9 +220,7 @@ impl Kernel {
 
     /// Takes back what the last cell was given. False when that failed.
     pub(super) async fn take_back(&mut self, door: &Door) -> bool {
-        if self.has_lent
-            && self.own(door, &prelude::take_back(&prelude::mark()), OWN_LIMIT).await.is_ok()
-        {
+        if self.has_lent && self.own(door, &prelude::take_back(&mark()), OWN_LIMIT).await.is_ok() {
             self.has_lent = false;
         }
         !self.has_lent

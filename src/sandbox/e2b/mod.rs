@@ -10,7 +10,6 @@ mod error;
 mod files;
 mod kernel;
 mod lines;
-mod listing;
 mod packages;
 mod prelude;
 mod process;
@@ -43,10 +42,9 @@ use crate::domain::package::PackageSet;
 use crate::domain::provider::Capabilities;
 use crate::domain::session::SandboxRecord;
 use crate::sandbox::{
-    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec,
+    Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec, output,
 };
 
-const LEAST_OUTPUT_BYTES: u64 = 1024;
 /// A sandbox whose making failed may have been made all the same: a look now, and one later.
 const LOST_LOOKS: [Duration; 2] = [Duration::ZERO, Duration::from_secs(30)];
 /// How long the service waits at its end for what is still being made.
@@ -231,19 +229,7 @@ impl SandboxProvider for E2bProvider {
     }
 
     fn limits(&self, request: &LimitsRequest) -> Result<Limits, SandboxError> {
-        let most = self.maker.output_bytes;
-        let output_bytes = request.output_bytes.unwrap_or(most);
-        if *request != (LimitsRequest { output_bytes: request.output_bytes, ..Default::default() })
-        {
-            return Err(SandboxError::Unsupported(
-                "its sandboxes are as large as their template says; only limits.output_bytes can be set",
-            ));
-        }
-        if !(LEAST_OUTPUT_BYTES..=most).contains(&output_bytes) {
-            let (limit, least) = ("/limits/output_bytes", LEAST_OUTPUT_BYTES);
-            return Err(SandboxError::LimitOutOfRange { limit, least, most });
-        }
-        Ok(Limits { output_bytes: Some(output_bytes), ..Limits::default() })
+        output::granted(request, self.maker.output_bytes)
     }
 
     async fn installs(&self, packages: &PackageSet) -> bool {

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::domain::file::MAX_PATH_BYTES;
+use crate::sandbox::program::{NOTABLE, is_path, is_word, one_line};
 
 /// Sets the session up in a fresh kernel and says where that is.
 const SET_UP: &str = "
@@ -73,31 +71,6 @@ if lent is not None:
 print(told['mark'] + str('_interpreterd_set_up' in sys.modules), flush=True)
 ";
 
-const MAX_WORD_BYTES: usize = 256;
-/// Packages that are asked for by name; to list all would take its time in each sandbox.
-const NOTABLE: [&str; 20] = [
-    "beautifulsoup4",
-    "ipython",
-    "matplotlib",
-    "nltk",
-    "numpy",
-    "opencv-python",
-    "openpyxl",
-    "pandas",
-    "pillow",
-    "plotly",
-    "python-docx",
-    "requests",
-    "scikit-image",
-    "scikit-learn",
-    "scipy",
-    "seaborn",
-    "spacy",
-    "sympy",
-    "torch",
-    "xarray",
-];
-
 /// What a fresh kernel says of where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Here {
@@ -117,20 +90,13 @@ pub(super) struct Here {
 /// A cell that sets the session up. The mark is a text that no program knows before.
 pub(super) fn set_up(env: &BTreeMap<String, String>, folders: &[&str], mark: &str) -> String {
     let told = json!({"env": env, "folders": folders, "packages": NOTABLE, "mark": mark});
-    cell(SET_UP, &told)
+    one_line(SET_UP, &told)
 }
 
 /// What the set-up printed; None when that is nothing that can be.
 pub(super) fn here(stdout: &str, mark: &str) -> Option<Here> {
     let told = stdout.lines().find_map(|line| line.strip_prefix(mark))?;
     let here: Here = serde_json::from_str(told).ok()?;
-    let is_path = |path: &str| {
-        path.starts_with('/') && path.len() <= MAX_PATH_BYTES && !path.chars().any(char::is_control)
-    };
-    let is_word = |text: &str, extra: &str| {
-        let fits = |c: char| c.is_ascii_alphanumeric() || extra.contains(c);
-        !text.is_empty() && text.len() <= MAX_WORD_BYTES && text.chars().all(fits)
-    };
     let good = is_path(&here.files_dir)
         && here.files_dir.len() > 1
         && is_word(&here.user, "_-.")
@@ -145,36 +111,17 @@ pub(super) fn here(stdout: &str, mark: &str) -> Option<Here> {
 
 /// A cell that gives the next one its environment and its standard input.
 pub(super) fn lend(env: &BTreeMap<String, String>, stdin: Option<&str>) -> String {
-    cell(LEND, &json!({"env": env, "stdin": stdin}))
+    one_line(LEND, &json!({"env": env, "stdin": stdin}))
 }
 
 /// A cell that takes back what was lent, if anything was.
 pub(super) fn take_back(mark: &str) -> String {
-    cell(TAKE_BACK, &json!({"mark": mark}))
+    one_line(TAKE_BACK, &json!({"mark": mark}))
 }
 
 /// Whether the kernel that took back what was lent is one that was set up.
 pub(super) fn was_set_up(stdout: &str, mark: &str) -> bool {
     stdout.lines().any(|line| line.strip_prefix(mark) == Some("True"))
-}
-
-/// A text that no program knows before.
-pub(super) fn mark() -> String {
-    format!("{:032x}:", fastrand::u128(..))
-}
-
-/// A program as one line of a cell. It runs in a namespace of its own, and what it is told comes to it
-/// as data that it decodes, never as code.
-fn cell(program: &str, told: &serde_json::Value) -> String {
-    let encoded = |text: &str| STANDARD.encode(text);
-    let told = format!(
-        "__import__('json').loads(__import__('base64').b64decode('{}'))",
-        encoded(&told.to_string())
-    );
-    format!(
-        "__import__('builtins').exec(__import__('base64').b64decode('{}').decode(), {{'told': {told}}})",
-        encoded(program)
-    )
 }
 
 #[cfg(test)]

@@ -13,17 +13,18 @@ use tokio::time::{Instant, sleep, timeout};
 use super::access::Door;
 use super::collect::Collector;
 use super::control::Control;
-use super::ending::{After, End, tell, tell_ended, tell_gone, tell_interrupt};
-use super::envd::Envd;
+use super::ending::{After, End, tell};
+use super::envd::{self, Envd};
 use super::error::E2bError;
 use super::kernel::{Env, Kernel, MUTE_AT_MOST, Run};
-use super::listing::Listing;
 use super::prelude::Here;
 use super::process::end_all;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, Language, milliseconds};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::session::SandboxRecord;
+use crate::sandbox::listing::Listing;
+use crate::sandbox::outcome::{tell_ended, tell_gone, tell_interrupt};
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxSpec};
 
 /// A sandbox outlives each cell by so much at least.
@@ -162,7 +163,7 @@ impl E2bSandbox {
     pub(super) async fn list(&self, door: &Door) -> Result<Listing, E2bError> {
         let files_dir = &self.here.files_dir;
         let entries = self.envd(door).list(files_dir, LISTED_DEPTH).await?;
-        Ok(Listing::of(&entries, files_dir))
+        Ok(envd::listing(&entries, files_dir))
     }
 
     /// Makes sure that the sandbox outlives a cell.

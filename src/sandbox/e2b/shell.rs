@@ -6,13 +6,14 @@ use futures::{StreamExt, stream};
 use tokio::time::{Instant, timeout};
 
 use super::access::Door;
-use super::ending::{End, tell_ended, tell_gone, tell_interrupt, tell_timeout, unknown};
+use super::ending::End;
 use super::error::E2bError;
 use super::kernel::{Env, Run};
 use super::process::{Followed, Process};
 use super::sandbox::E2bSandbox;
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, milliseconds};
 use crate::domain::id::ExecutionId;
+use crate::sandbox::outcome::{tell_ended, tell_gone, tell_interrupt, tell_timeout, unknown};
 use crate::sandbox::{Sandbox, SandboxError};
 
 /// For a text that is put beside the session's files.

@@ -11,6 +11,10 @@ macro_rules! every_provider {
         mod e2b {
             $(#[tokio::test] async fn $name() { super::$name(&super::double::shared().1.caller()).await; })*
         }
+        #[cfg(feature = "bedrock")]
+        mod bedrock {
+            $(#[tokio::test] async fn $name() { super::$name(&crate::support::agentcore::shared().1.caller()).await; })*
+        }
     };
 }
 

@@ -1,4 +1,4 @@
-//! The double of E2B's cloud, a program of tests/doubles, and its back door.
+//! The doubles of clouds, programs of tests/doubles; E2B's and its back door.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -17,13 +17,19 @@ const PYTHON: &str = "INTERPRETERD_TEST_DOUBLES_PYTHON";
 const FOLDER: &str = "INTERPRETERD_TEST_DOUBLES_DIR";
 pub const KEY: &str = "key-of-the-tests";
 
-/// A cloud of its own, ended when dropped.
-pub struct Double {
+/// A double that runs, ended when dropped.
+pub struct Running {
     child: Mutex<Child>,
     /// It ends when this is closed, as it is when the tests are killed.
     _stdin: ChildStdin,
     pub url: String,
     client: reqwest::Client,
+}
+
+/// A cloud of its own, ended when dropped.
+pub struct Double {
+    running: Running,
+    pub url: String,
 }
 
 /// The cloud that most tests share, and the service that has it as its default.
@@ -37,8 +43,9 @@ pub fn shared() -> &'static (Double, Server) {
     })
 }
 
-impl Double {
-    pub fn start(options: &[&str]) -> Self {
+impl Running {
+    /// Starts a program of tests/doubles, which says where it is.
+    pub fn start(program: &str, greeting: &str, options: &[&str]) -> Self {
         let python = std::env::var_os(PYTHON).map_or_else(installed, PathBuf::from);
         let folder = std::env::var_os(FOLDER).map_or_else(
             || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/doubles"),
@@ -48,7 +55,7 @@ impl Double {
         #[expect(clippy::disallowed_methods, reason = "the double is a program")]
         let mut command = Command::new(python);
         let mut child = command
-            .args(["-m", "e2b_cloud", "--api-key", KEY, "--python"])
+            .args(["-m", program, "--python"])
             .arg(guest_python())
             .args(options)
             .env("PYTHONPATH", folder)
@@ -60,12 +67,42 @@ impl Double {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("e2b double on ").expect("the double starts").to_owned();
+        let url = line.trim().strip_prefix(greeting).expect("the double starts").to_owned();
         interpreterd::net::install_crypto();
         #[expect(clippy::disallowed_methods, reason = "tests are callers, not the service")]
         let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true);
         let stdin = child.stdin.take().unwrap();
         Self { child: Mutex::new(child), _stdin: stdin, url, client: client.build().unwrap() }
+    }
+
+    /// A call of its back door.
+    pub async fn call(&self, method: Method, path: &str, body: &Value) -> Value {
+        let request = self.client.request(method, format!("{}/_double/{path}", self.url));
+        let response = request.json(body).send().await.unwrap();
+        let status = response.status();
+        let text = response.text().await.unwrap();
+        assert!(status.is_success(), "{path}: {status} {text}");
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    pub fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Double {
+    pub fn start(options: &[&str]) -> Self {
+        let options = [&["--api-key", KEY], options].concat();
+        let running = Running::start("e2b_cloud", "e2b double on ", &options);
+        Self { url: running.url.clone(), running }
     }
 
     /// The settings by which a service uses it.
@@ -99,10 +136,7 @@ impl Double {
     }
 
     async fn call(&self, method: Method, path: &str, body: &Value) -> Value {
-        let request = self.client.request(method, format!("{}/_double/{path}", self.url));
-        let response = request.json(body).send().await.unwrap();
-        assert!(response.status().is_success(), "{path}: {}", response.status());
-        response.json().await.unwrap_or_default()
+        self.running.call(method, path, body).await
     }
 
     /// Lets calls that match go wrong.
@@ -143,7 +177,7 @@ impl Double {
         let token = sandbox["trafficAccessToken"].as_str().unwrap();
         for context in sandbox["contexts"].as_array().unwrap() {
             let path = format!("{}/contexts/{}", self.url, context["id"].as_str().unwrap());
-            let request = self.client.delete(path).header("e2b-sandbox-id", id);
+            let request = self.running.client.delete(path).header("e2b-sandbox-id", id);
             let request = request.header("e2b-sandbox-port", "49999");
             let request = request.header("e2b-traffic-access-token", token);
             assert!(request.send().await.unwrap().status().is_success());
@@ -156,15 +190,7 @@ impl Double {
     }
 
     pub fn kill(&self) {
-        let mut child = self.child.lock().unwrap();
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-}
-
-impl Drop for Double {
-    fn drop(&mut self) {
-        self.kill();
+        self.running.kill();
     }
 }
 

@@ -1,5 +1,7 @@
 //! The harness: a running service, a stub model, short words for calls.
 
+#[cfg(feature = "bedrock")]
+pub mod agentcore;
 pub mod double;
 pub mod index;
 pub mod model;

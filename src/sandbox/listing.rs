@@ -1,11 +1,9 @@
-//! Which files there are at E2B, and what a cell did to them: pure.
+//! Which files a sandbox elsewhere has, and what a cell did to them: pure.
 
 use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::envd::Entry;
 use crate::domain::file::{Change, ChangedFile, FileEntry, FilePath};
 
 /// How many files a listing holds at most.
@@ -22,36 +20,30 @@ pub(super) struct Listing {
 }
 
 /// What tells one state of a file from another.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
-    size: u64,
-    modified: String,
+    pub(super) size: u64,
+    pub(super) modified: OffsetDateTime,
 }
 
 impl Stamp {
-    pub(super) fn of(entry: &Entry) -> Self {
-        Self { size: entry.size(), modified: entry.modified_time.clone() }
-    }
-
-    fn time(&self) -> OffsetDateTime {
-        OffsetDateTime::parse(&self.modified, &Rfc3339).unwrap_or(OffsetDateTime::UNIX_EPOCH)
-    }
-
     /// Changes whenever the content does: the time is of the file system, to the nanosecond.
     pub(super) fn etag(&self) -> String {
-        format!("{:x}-{:x}", self.size, self.time().unix_timestamp_nanos())
+        format!("{:x}-{:x}", self.size, self.modified.unix_timestamp_nanos())
     }
 }
 
 impl Listing {
-    /// What of a sandbox's entries are files of the session. Names that can be no paths of ours are
-    /// passed over.
-    pub(super) fn of(entries: &[Entry], files_dir: &str) -> Self {
-        let mut listing = Self { cut: entries.len() > MAX_ENTRIES, ..Self::default() };
-        for entry in entries.iter().take(MAX_ENTRIES).filter(|entry| entry.is_file()) {
-            let below = entry.path.strip_prefix(files_dir).and_then(|path| path.strip_prefix('/'));
-            if let Some(path) = below.and_then(|path| FilePath::new(path).ok()) {
-                listing.files.insert(path, Stamp::of(entry));
+    /// Files by their paths below the files folder. Names that can be no paths of ours are passed over.
+    pub(super) fn of(found: impl Iterator<Item = (String, Stamp)>, cut: bool) -> Self {
+        let mut listing = Self { cut, ..Self::default() };
+        for (path, stamp) in found {
+            if listing.files.len() == MAX_ENTRIES {
+                listing.cut = true;
+                break;
+            }
+            if let Ok(path) = FilePath::new(path) {
+                listing.files.insert(path, stamp);
             }
         }
         listing
@@ -80,6 +72,20 @@ impl Listing {
         self
     }
 
+    /// Those that another listing does not have, or has in an older state.
+    pub(super) fn newer_than(mut self, other: &Self) -> Self {
+        let is_newer = |path: &FilePath, stamp: &Stamp| {
+            other.files.get(path).is_none_or(|theirs| theirs.modified <= stamp.modified)
+        };
+        self.files.retain(|path, stamp| is_newer(path, stamp));
+        self
+    }
+
+    /// Whether there is such a file.
+    pub(super) fn has(&self, path: &str) -> bool {
+        FilePath::new(path).is_ok_and(|path| self.files.contains_key(&path))
+    }
+
     /// Whether a file is as it is in another listing.
     pub(super) fn has_of(&self, other: &Self, path: &str) -> bool {
         let Ok(path) = FilePath::new(path) else { return false };
@@ -98,32 +104,29 @@ pub(super) fn entry(path: &FilePath, stamp: &Stamp) -> FileEntry {
         path: path.to_string(),
         size_bytes: stamp.size,
         mime: path.mime().to_owned(),
-        modified_at: stamp.time(),
+        modified_at: stamp.modified,
         etag: stamp.etag(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn listing(files: &[(&str, u64, &str)]) -> Listing {
-        let entry = |(path, size, time): &(&str, u64, &str)| {
-            serde_json::from_value(json!({
-                "path": path, "type": "FILE_TYPE_FILE", "size": size.to_string(), "modifiedTime": time
-            }))
-            .expect("an entry")
+    fn listing(files: &[(&str, u64, i64)]) -> Listing {
+        let stamp = |size, time| Stamp {
+            size,
+            modified: OffsetDateTime::from_unix_timestamp(time).expect("a time"),
         };
-        Listing::of(&files.iter().map(entry).collect::<Vec<_>>(), "/files")
+        let found =
+            files.iter().map(|(path, size, time)| ((*path).to_owned(), stamp(*size, *time)));
+        Listing::of(found, false)
     }
 
     #[test]
     fn new_and_changed_files_are_told_and_no_others() {
-        let (one, two) = ("2026-01-01T00:00:00.000000001Z", "2026-01-01T00:00:00.000000002Z");
-        let before = listing(&[("/files/a", 1, one), ("/files/b", 1, one), ("/files/c", 1, one)]);
-        let now = listing(&[("/files/a", 1, one), ("/files/b", 1, two), ("/files/d/e", 0, one)]);
+        let before = listing(&[("a", 1, 1), ("b", 1, 1), ("c", 1, 1)]);
+        let now = listing(&[("a", 1, 1), ("b", 1, 2), ("d/e", 0, 1)]);
         let (changes, whole) = now.changes_since(&before);
         let told: Vec<_> =
             changes.iter().map(|change| (change.path.as_str(), change.change)).collect();
@@ -135,15 +138,8 @@ mod tests {
 
     #[test]
     fn what_is_no_file_of_the_session_is_passed_over() {
-        let time = "2026-01-01T00:00:00Z";
-        let found = listing(&[
-            ("/etc/passwd", 1, time),
-            ("/filesystem/x", 1, time),
-            ("/files/../etc/x", 1, time),
-            ("/files/ok", 1, "nonsense"),
-        ]);
-        let entries = found.entries();
-        assert_eq!(entries.len(), 1);
-        assert_eq!((entries[0].path.as_str(), entries[0].modified_at.year()), ("ok", 1970));
+        let found = listing(&[("/etc/passwd", 1, 1), ("../etc/x", 1, 1), ("", 1, 1), ("ok", 1, 1)]);
+        let paths: Vec<_> = found.entries().into_iter().map(|entry| entry.path).collect();
+        assert_eq!(paths, ["ok"]);
     }
 }

@@ -1,0 +1,71 @@
+"""Errors of a cell, told in parts and without frames of ours."""
+
+import traceback
+
+from _interpreterd.place import readable
+
+CELLS = "<cell "
+MOST_TRACEBACK, MOST_MESSAGE = 200_000, 20_000
+MOST_FRAMES = 60
+
+
+def told(error, name):
+    """Name, message, traceback, and the line of the cell where it arose."""
+    frames = without_ours(error.__traceback__)
+    try:
+        text = "".join(lines_of(error, frames)).rstrip("\n")
+    except BaseException:
+        text = f"{type(error).__name__}: its traceback cannot be shown"
+    if len(text) > MOST_TRACEBACK:
+        text = f"{text[: MOST_TRACEBACK // 2]}\n...\n{text[-MOST_TRACEBACK // 2 :]}"
+    try:
+        message = str(error)[:MOST_MESSAGE]
+    except BaseException:
+        message = "<unprintable>"
+    return {
+        "name": readable(type(error).__name__),
+        "message": readable(message),
+        "traceback": readable(text),
+        "line": line_in(error, frames, name),
+    }
+
+
+def lines_of(error, frames):
+    limit = -MOST_FRAMES // 3 if length(frames) > MOST_FRAMES else None
+    return traceback.format_exception(type(error), error.with_traceback(frames), frames, limit=limit)
+
+
+def length(frames):
+    count = 0
+    while frames is not None:
+        count, frames = count + 1, frames.tb_next
+    return count
+
+
+def without_ours(frames):
+    """From the cell on: before it stand ours, and those of what awaits for it."""
+    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(CELLS):
+        frames = frames.tb_next
+    return frames
+
+
+def line_in(error, frames, name):
+    line = None
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename == name:
+            line = frames.tb_lineno
+        frames = frames.tb_next
+    if line is None and isinstance(error, SyntaxError) and error.filename == name:
+        line = error.lineno
+    return line
+
+
+def of_exit(error):
+    """sys.exit() ends the cell with its code; the session lives on."""
+    code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    code &= 0xFF
+    if code == 0:
+        return {"exit_code": 0, "error": None}
+    message = readable(str(error.code))[:MOST_MESSAGE]
+    text = f"SystemExit: {message}"
+    return {"exit_code": code, "error": {"name": "SystemExit", "message": message, "traceback": text, "line": None}}
