@@ -2,7 +2,7 @@
 .POSIX:
 .SUFFIXES:
 .PHONY: run test test-clients test-model demo lint guest doubles needs bench fuzz soak openapi \
-	settings guest-lock api-fuzz live-e2b
+	settings guest-lock api-fuzz live-e2b live-bedrock
 
 # A shared build folder where CI or a person sets one; the clone's own else.
 PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
@@ -72,4 +72,8 @@ guest-lock:
 
 # A dozen cheap calls to the real E2B: by hand, with E2B_API_KEY.
 live-e2b: guest
-	@python3 tests/live/e2b.py --program $(PROGRAM)
+	@python3 tests/live/smoke.py --provider e2b --program $(PROGRAM)
+
+# The same against the real AWS, with AWS_REGION and credentials in one of AWS's usual ways.
+live-bedrock: guest
+	@python3 tests/live/smoke.py --provider bedrock --program $(PROGRAM)

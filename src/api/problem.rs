@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::{IntoResponses, ToSchema};
 
 use super::trace;
-use crate::domain::coded::{Class, Coded};
+use crate::domain::coded::{Class, Coded, chain};
 use crate::domain::id::RunId;
 
 /// What went wrong, `application/problem+json`.
@@ -94,7 +94,7 @@ impl<E: Coded + Error + 'static> From<E> for Problem {
                 tracing::error!(
                     code = code.name,
                     request_id = trace::request_id(),
-                    error = &error as &dyn Error,
+                    error = chain(&error),
                     "a request failed"
                 );
                 match (error.run_id(), error.told()) {

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::conversation::Conversation;
 use super::{LanguageModel, LlmError, Turn};
 use crate::config::ModelEntry;
+use crate::domain::coded::chain;
 use crate::domain::event::{Event, OutputSink};
 use crate::domain::reason::Reason;
 use crate::domain::weight::{Weight, weigh};
@@ -225,7 +226,7 @@ impl<W: Wire> LanguageModel for Remote<W> {
             tracing::warn!(
                 model = self.entry.name,
                 place = self.place(),
-                error = &error as &dyn std::error::Error,
+                error = chain(&error),
                 "a turn is tried again"
             );
             // not all at once: those who failed together would come back together

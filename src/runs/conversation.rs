@@ -1,6 +1,7 @@
 //! Conversations that go on: what was said in a run, for a later one.
 
 use super::{Desk, RunError};
+use crate::domain::coded::chain;
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::run::{Run, RunKind, RunStatus};
 use crate::interpreter::Earlier;
@@ -32,7 +33,7 @@ impl Desk {
         let run = self.previous(tenant, id).await?;
         let same_sandbox = run.summary.session_id == session_id;
         let kept = self.store.conversation(tenant, id).await.unwrap_or_else(|error| {
-            tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a conversation cannot be read");
+            tracing::error!(run.id = %id, error = chain(&error), "a conversation cannot be read");
             None
         });
         let kept = kept.and_then(|text| {

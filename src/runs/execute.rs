@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::live::Ticket;
 use super::spool::NewFile;
 use super::{Desk, NewCell, RunError};
+use crate::domain::coded::chain;
 use crate::domain::execution::Execution;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::run::RunKind;
@@ -77,7 +78,7 @@ impl Desk {
 
     pub(super) async fn end_one_shot(&self, tenant: &Tenant, id: SessionId) {
         if let Err(error) = self.sessions.end(tenant, id, EndReason::Deleted).await {
-            tracing::error!(session.id = %id, error = &error as &dyn std::error::Error, "a one-shot session's end was not written");
+            tracing::error!(session.id = %id, error = chain(&error), "a one-shot session's end was not written");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::coded::chain;
 use crate::domain::id::{RunId, Tenant};
 use crate::domain::run::Run;
 use crate::store::{Finish, Store, StoreError, StoredFile};
@@ -101,10 +102,9 @@ impl Journal {
                 Ok(Replayed { written, .. }) => {
                     tracing::info!(runs = written, "ends of runs were written from the journal");
                 }
-                Err(error) => tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the store takes no ends of runs yet"
-                ),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "the store takes no ends of runs yet")
+                }
             }
         }
     }

@@ -38,6 +38,7 @@ use live::{LiveRuns, Registered, Ticket};
 
 use crate::config::LimitSettings;
 use crate::domain::claim::Claim;
+use crate::domain::coded::chain;
 use crate::domain::crash;
 use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId, Tenant};
@@ -247,10 +248,9 @@ impl Runs {
         loop {
             match self.desk.store.expire(OffsetDateTime::now_utc() - kept).await {
                 Ok(blobs) => self.desk.blobs.remove(blobs).await,
-                Err(error) => tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "what is over was not forgotten"
-                ),
+                Err(error) => {
+                    tracing::error!(error = chain(&error), "what is over was not forgotten")
+                }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -326,7 +326,7 @@ impl Desk {
             Ok(answer) => serde_json::to_string(answer).ok(),
             // a run whose model failed ends as a run with an error
             Err(RunError::ModelFailed { run_id, source }) => {
-                tracing::error!(run.id = %run_id, error = source as &dyn std::error::Error, "a run's model failed");
+                tracing::error!(run.id = %run_id, error = chain(source), "a run's model failed");
                 let run = self.store.run(&ticket.tenant, *run_id).await.ok().flatten();
                 run.and_then(|run| serde_json::to_string(&run).ok())
             }

@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 
 use super::live::Ticket;
 use super::{Desk, RunError, events};
+use crate::domain::coded::chain;
 use crate::domain::crash;
 use crate::domain::event::Event;
 use crate::domain::execution::{Execution, ExecutionStatus, Failure, FailureKind, milliseconds};
@@ -71,7 +72,7 @@ impl Desk {
         let finish = Finish { run, files, events, conversation, epoch, release_key };
         crash::point("cell.done");
         if let Err(error) = self.store.finish_run(&ticket.tenant, &finish).await {
-            tracing::error!(run.id = %run.summary.id, error = &error as &dyn std::error::Error, "a run's end goes to the journal");
+            tracing::error!(run.id = %run.summary.id, error = chain(&error), "a run's end goes to the journal");
             if let Err(error) = self.journal.keep(&ticket.tenant, &finish) {
                 tracing::error!(run.id = %run.summary.id, %error, "a run's end is lost");
             }

@@ -9,6 +9,7 @@ use super::keyed::session_fingerprint;
 use super::live::Ticket;
 use super::{Desk, RunError, Runs, check_env, check_metadata, in_range};
 use crate::domain::claim::Key;
+use crate::domain::coded::chain;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::session::{EndReason, Session};
 use crate::sessions::{NewSession, SessionChange, SessionError, Starting};
@@ -64,7 +65,7 @@ impl Runs {
         self.tracker.spawn(async move {
             let made = desk.furnish_until(&tenant, starting, &stop, EndReason::Lost).await;
             if let Err(error) = made {
-                let cause = &error as &dyn std::error::Error;
+                let cause = chain(&error);
                 tracing::warn!(session.id = %id, error = cause, "a session was not made after it was answered");
             }
         });

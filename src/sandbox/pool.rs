@@ -322,7 +322,7 @@ impl Stock {
                 (self.reason, self.not_before, self.pause) = (None, None, Duration::ZERO);
             }
             Err(error) => {
-                let cause = &error as &dyn std::error::Error;
+                let cause = chain(&error);
                 tracing::warn!(error = cause, "a sandbox for the pool was not made");
                 self.reason = Some(chain(&error));
                 self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use super::lease::Lease;
 use super::slot::Slot;
 use super::{NewSession, SessionError, Sessions};
+use crate::domain::coded::chain;
 use crate::domain::crash;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::session::{EndReason, Session, SessionState};
@@ -157,7 +158,7 @@ impl Sessions {
         let Some(session) = lease.moved() else { return };
         let record = lease.sandbox().record();
         if let Err(error) = self.store.furnish_session(lease.tenant(), &session, &record).await {
-            let (id, cause) = (session.id, &error as &dyn std::error::Error);
+            let (id, cause) = (session.id, chain(&error));
             tracing::error!(session.id = %id, error = cause, "a session's sandbox was not written");
         }
     }

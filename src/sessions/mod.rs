@@ -286,7 +286,7 @@ impl Sessions {
         let end = |slot: Arc<Slot>| async move {
             let ended = self.end(&slot.tenant, slot.id, EndReason::Lost).await;
             if let Err(error) = ended {
-                tracing::error!(session.id = %slot.id, error = &error as &dyn std::error::Error, "a session's end was not written");
+                tracing::error!(session.id = %slot.id, error = chain(&error), "a session's end was not written");
             }
         };
         futures::future::join_all(slots.into_iter().map(end)).await;

@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Sessions;
+use crate::domain::coded::chain;
 
 /// A deadline that has been moved on by use is looked at again at the latest after this.
 const LOOK: Duration = Duration::from_millis(500);
@@ -25,13 +26,13 @@ impl Sessions {
             }
             for slot in self.unwritten() {
                 if let Err(error) = self.write_end(&slot).await {
-                    tracing::debug!(session.id = %slot.id, error = &error as &dyn std::error::Error, "a session's end waits for the store");
+                    tracing::debug!(session.id = %slot.id, error = chain(&error), "a session's end waits for the store");
                     break;
                 }
             }
             let ends = self.overdue(Instant::now()).into_iter().map(|(slot, reason)| async move {
                 if let Err(error) = self.end(&slot.tenant, slot.id, reason).await {
-                    tracing::error!(session.id = %slot.id, error = &error as &dyn std::error::Error, "a session's end was not written");
+                    tracing::error!(session.id = %slot.id, error = chain(&error), "a session's end was not written");
                 }
             });
             futures::future::join_all(ends).await;

@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 
 use super::slot::Slot;
 use super::{SessionError, Sessions};
+use crate::domain::coded::chain;
 use crate::domain::id::Tenant;
 use crate::domain::session::{EndReason, Session, SessionState};
 use crate::sandbox::{Sandbox, SandboxError};
@@ -70,7 +71,7 @@ impl Sessions {
         }
         let found = entry.provider.attach(record).await;
         found.inspect_err(|error| {
-            tracing::warn!(session.id = %session.id, error = error as &dyn std::error::Error, "a sandbox was not found again");
+            tracing::warn!(session.id = %session.id, error = chain(error), "a sandbox was not found again");
         }).ok()?
     }
 
@@ -119,6 +120,6 @@ impl Sessions {
 }
 
 fn tell(provider: &str, error: &SandboxError) {
-    let cause = error as &dyn std::error::Error;
+    let cause = chain(error);
     tracing::warn!(provider, error = cause, "sandboxes that nobody owns could not be ended");
 }

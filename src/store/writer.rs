@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::row::{ClaimRow, FinishRow, RunRow, SessionRow};
 use super::sql;
+use crate::domain::coded::chain;
 use crate::store::StoreError;
 
 /// Writes that may wait.
@@ -94,7 +95,7 @@ async fn run(
         commit(&mut connection, owner, std::mem::take(&mut batch)).await;
     }
     if let Err(error) = connection.close().await {
-        tracing::error!(error = &error as &dyn std::error::Error, "the database was not closed");
+        tracing::error!(error = chain(&error), "the database was not closed");
     }
 }
 
@@ -109,7 +110,7 @@ async fn commit(connection: &mut SqliteConnection, owner: Owner, batch: Vec<Aske
     match together(connection, owner, &batch).await {
         Ok(results) => answer(batch, results),
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a transaction failed");
+            tracing::error!(error = chain(&error), "a transaction failed");
             answer(batch, Vec::new());
         }
     }

@@ -3,6 +3,8 @@
 
 mod abuse;
 mod access;
+#[cfg(feature = "bedrock")]
+mod bedrock;
 mod cases;
 mod cases_model;
 mod clients;

@@ -8,7 +8,7 @@ use aws_sdk_bedrockagentcore::config::interceptors::BeforeDeserializationInterce
 use aws_sdk_bedrockagentcore::config::retry::RetryConfig;
 use aws_sdk_bedrockagentcore::config::timeout::TimeoutConfig;
 use aws_sdk_bedrockagentcore::config::{
-    Config, ConfigBag, Credentials, Intercept, Region, RuntimeComponents, SharedCredentialsProvider,
+    Builder, Config, ConfigBag, Credentials, Intercept, Region, RuntimeComponents,
 };
 use aws_sdk_bedrockagentcore::error::BoxError;
 use aws_sdk_bedrockagentcore::primitives::SdkBody;
@@ -82,26 +82,33 @@ impl Client {
     }
 
     async fn set_up(&self) -> Sdk {
-        let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT_LIMIT).build();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .http_client(net::aws_http())
-            .region(Region::new(self.entry.region.clone()))
-            .retry_config(RetryConfig::standard())
-            .timeout_config(timeouts);
-        if let Some(url) = &self.entry.endpoint_url {
-            loader = loader.endpoint_url(url);
-        }
-        loader = match &self.entry.credentials {
-            BedrockCredentials::Chain => loader,
-            BedrockCredentials::Profile(name) => loader.profile_name(name),
+        let region = Region::new(self.entry.region.clone());
+        let chain = || {
+            let loader = aws_config::defaults(BehaviorVersion::latest());
+            loader.http_client(net::aws_http()).region(region.clone())
+        };
+        let config = match &self.entry.credentials {
+            BedrockCredentials::Chain => Builder::from(&chain().load().await),
+            BedrockCredentials::Profile(name) => {
+                Builder::from(&chain().profile_name(name).load().await)
+            }
+            // nothing is left for AWS's files and variables to say
             BedrockCredentials::Key { id, secret, token } => {
                 let token = token.as_ref().map(|token| token.expose_secret().to_owned());
                 let key = Credentials::new(id, secret.expose_secret(), token, None, "interpreterd");
-                loader.credentials_provider(SharedCredentialsProvider::new(key))
+                let config = Builder::new().behavior_version(BehaviorVersion::latest());
+                config.region(region.clone()).credentials_provider(key)
             }
         };
-        let config = aws_sdk_bedrockagentcore::config::Builder::from(&loader.load().await);
-        Sdk::from_conf(config.interceptor(Bounded).build())
+        let mut config = config
+            .http_client(net::aws_http())
+            .retry_config(RetryConfig::standard())
+            .timeout_config(TimeoutConfig::builder().connect_timeout(CONNECT_LIMIT).build())
+            .interceptor(Bounded);
+        if let Some(url) = &self.entry.endpoint_url {
+            config = config.endpoint_url(url);
+        }
+        Sdk::from_conf(config.build())
     }
 
     /// Starts a session. The token makes it one and the same however often it is asked for.

@@ -128,9 +128,10 @@ impl BedrockSandbox {
         if slice.first != first && length > 0 {
             return Err(BedrockError::BadAnswer("another part of a file").into());
         }
-        let stamp = slice.stamp();
+        let (stamp, drop) = (slice.stamp(), slice.out.clone());
         let first_piece = fetched(&machine, slice, length).await?;
-        let coming = Going { machine, path: path.clone(), stamp, at: first, end: first + length };
+        let coming =
+            Going { machine, path: path.clone(), stamp, at: first, end: first + length, drop };
         Ok((entry, coming.content(first_piece)))
     }
 
@@ -232,22 +233,31 @@ impl Coming {
     }
 }
 
+/// What of a file comes after a slice.
+struct Rest<'a> {
+    first: u64,
+    end: u64,
+    /// Where the slice before was to be fetched.
+    drop: Option<&'a str>,
+}
+
 /// Asks for a slice of a file: of a part of it, or what comes from there on.
 async fn slice(
     machine: &Machine,
     path: &FilePath,
     part: Part,
-    rest: Option<(u64, u64)>,
+    rest: Option<Rest<'_>>,
 ) -> Result<Told<Slice>, BedrockError> {
+    let drop = rest.as_ref().and_then(|rest| rest.drop);
     let (first, last, from_end) = match (rest, part) {
-        (Some((first, end)), _) => (first, Some(end), None),
+        (Some(Rest { first, end, .. }), _) => (first, Some(end), None),
         (None, Part::Whole) => (0, None, None),
         (None, Part::From(first, last)) => (first, last.map(|last| last.saturating_add(1)), None),
         (None, Part::Last(count)) => (0, None, Some(count)),
     };
     let told = json!({
         "do": "slice", "path": path.as_str(), "first": first, "last": last, "from_end": from_end,
-        "most": SLICE_BYTES, "inline": PRINTED_BYTES, "out": format!("out-{}", ExecutionId::new()),
+        "most": SLICE_BYTES, "inline": PRINTED_BYTES, "out": format!("out-{}", ExecutionId::new()), "drop": drop,
     });
     machine.work(told, WORK_LIMIT, Again::Repeatable).await
 }
@@ -261,9 +271,7 @@ async fn fetched(machine: &Machine, slice: Slice, most: u64) -> Result<Bytes, Be
     let content = match slice {
         Slice { content: Some(content), .. } => decoded(&content, most)?,
         Slice { out: Some(out), length, sha256, .. } => {
-            let content = machine.fetch(&out, length, &sha256).await;
-            machine.forget(&[&out]).await;
-            content?
+            machine.fetch(&out, length, &sha256).await?
         }
         Slice { .. } => return Err(BedrockError::BadAnswer("a part of a file without content")),
     };
@@ -277,6 +285,8 @@ struct Going {
     stamp: Stamp,
     at: u64,
     end: u64,
+    /// Where the last slice was to be fetched.
+    drop: Option<String>,
 }
 
 impl Going {
@@ -293,11 +303,12 @@ impl Going {
     }
 
     async fn next(&mut self) -> Result<Bytes, BedrockError> {
-        let told = slice(&self.machine, &self.path, Part::Whole, Some((self.at, self.end))).await?;
-        let next = told.expected()?;
+        let rest = Rest { first: self.at, end: self.end, drop: self.drop.as_deref() };
+        let next = slice(&self.machine, &self.path, Part::Whole, Some(rest)).await?.expected()?;
         if next.stamp() != self.stamp || next.first != self.at || next.length == 0 {
             return Err(BedrockError::BadAnswer("a file that changed while it was read"));
         }
+        self.drop.clone_from(&next.out);
         let piece = fetched(&self.machine, next, self.end - self.at).await?;
         self.at += piece.len() as u64;
         Ok(piece)

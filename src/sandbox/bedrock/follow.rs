@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::collect::Heard;
 use super::machine::{Again, Machine};
+use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::sandbox::streams::Stream;
 
@@ -66,7 +67,7 @@ impl Running<'_> {
         self.interrupt.notified().await;
         let stopping = async {
             if let Err(error) = self.machine.bring(&stop_file(self.id), Bytes::new()).await {
-                let (id, cause) = (&self.machine.id, &error as &dyn std::error::Error);
+                let (id, cause) = (&self.machine.id, chain(&error));
                 tracing::warn!(error = cause, sandbox.id = id, "a cell could not be told to stop");
             }
             std::future::pending().await

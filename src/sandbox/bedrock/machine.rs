@@ -21,8 +21,9 @@ use tokio::time::{Instant, sleep};
 
 use super::client::{Client, Started};
 use super::error::BedrockError;
-use super::programs::{self, ASIDE, Here, Program, answer};
+use super::programs::{self, ASIDE, Answer, Here, Program, answer};
 use super::wire::Said;
+use crate::domain::coded::chain;
 use crate::domain::reason::Reason;
 use crate::domain::weight::weigh;
 
@@ -107,7 +108,8 @@ impl Machine {
         let program = programs::set_up(env);
         let said = execute(&client, &started.id, &program, SET_UP_LIMIT).await?;
         let told = answer(said.printed()?, &program.mark);
-        let here = told.and_then(programs::here).ok_or(BedrockError::NoInterpreter)?;
+        let here =
+            told.and_then(|told| programs::here(told.line)).ok_or(BedrockError::NoInterpreter)?;
         Ok(Self::found(client, started, here))
     }
 
@@ -123,7 +125,7 @@ impl Machine {
         let program = programs::set_up(env);
         let said = self.noticed(execute(&self.client, &self.id, &program, SET_UP_LIMIT).await)?;
         let told = answer(said.printed()?, &program.mark);
-        told.and_then(programs::here).map(drop).ok_or(BedrockError::NoInterpreter)
+        told.and_then(|told| programs::here(told.line)).map(drop).ok_or(BedrockError::NoInterpreter)
     }
 
     /// Hands code over, once. What comes of it must come within the limit.
@@ -142,43 +144,46 @@ impl Machine {
         limit: Duration,
         again: Again,
     ) -> Result<Told<T>, BedrockError> {
-        let text = self.whole(&self.say(told, limit, again).await?).await?;
+        let (said, mark) = self.say(told, limit, again).await?;
+        let told = answer(said.printed()?, &mark);
+        let text = self.whole(told.ok_or(BedrockError::BadAnswer("the answer of a tool"))?).await?;
         if let Ok(Refused { refused }) = serde_json::from_str(&text) {
             return Ok(Told::Refused(refused));
         }
         Ok(Told::Answer(parsed(&text)?))
     }
 
-    /// What a program of ours prints of its work.
+    /// What a program of ours says of its work, and the mark that its answer bears.
     async fn say(
         &self,
         told: Value,
         limit: Duration,
         again: Again,
-    ) -> Result<String, BedrockError> {
+    ) -> Result<(Said, String), BedrockError> {
         let program = programs::of_tool(&self.here, told);
         if let Some((name, text)) = &program.arguments {
             self.bring(name, Bytes::copy_from_slice(text.as_bytes())).await?;
         }
         let arguments = ToolArguments::builder().command(&program.text).build();
         let said = self.invoke(ToolName::ExecuteCommand, arguments, limit, again).await?;
-        let told = answer(said.printed()?, &program.mark);
-        told.map(str::to_owned).ok_or(BedrockError::BadAnswer("the answer of a tool"))
+        Ok((said, program.mark))
     }
 
-    /// An answer as it was meant: where it was too long to be printed, it stands in a file.
-    pub(super) async fn whole(&self, told: &str) -> Result<String, BedrockError> {
-        let Ok(Elsewhere { aside, bytes, sha256 }) = serde_json::from_str(told) else {
-            return Ok(told.to_owned());
+    /// An answer as it was meant: a long one stands in a file too, as what is printed may be cut.
+    pub(super) async fn whole(&self, told: Answer<'_>) -> Result<String, BedrockError> {
+        let Ok(Elsewhere { aside, bytes, sha256 }) = serde_json::from_str(told.line) else {
+            return Ok(told.line.to_owned());
         };
+        if told.next.len() as u64 == bytes {
+            return Ok(told.next.to_owned());
+        }
         let is_ours = aside.starts_with("answer-")
             && aside.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if !is_ours || bytes > MAX_ANSWER_BYTES {
             return Err(BedrockError::BadAnswer("where an answer is"));
         }
-        let content = self.fetch(&aside, bytes, &sha256).await;
-        self.forget(&[&aside]).await;
-        String::from_utf8(content?).map_err(|_| BedrockError::BadAnswer("an answer in a file"))
+        let content = self.fetch(&aside, bytes, &sha256).await?;
+        String::from_utf8(content).map_err(|_| BedrockError::BadAnswer("an answer in a file"))
     }
 
     /// A file that one of our programs has put into our folder.
@@ -235,7 +240,10 @@ impl Machine {
     async fn printed(&self, name: &str, first: u64, left: u64) -> Result<Vec<u8>, BedrockError> {
         let length = left.min(PRINTED_BYTES);
         let told = json!({"do": "fetch", "name": name, "first": first, "length": length});
-        let Content { content } = parsed(&self.say(told, TOOL_LIMIT, Again::Repeatable).await?)?;
+        let (said, mark) = self.say(told, TOOL_LIMIT, Again::Repeatable).await?;
+        let told = answer(said.printed()?, &mark);
+        let told = told.ok_or(BedrockError::BadAnswer("the answer of a tool"))?;
+        let Content { content } = parsed(told.line)?;
         decoded(&content, length)
     }
 
@@ -244,7 +252,7 @@ impl Machine {
         let ended =
             self.work::<Value>(json!({"do": "end_left"}), TOOL_LIMIT, Again::WhenFree).await;
         if let Err(error) = ended {
-            let cause = &error as &dyn std::error::Error;
+            let cause = chain(&error);
             tracing::warn!(
                 error = cause,
                 sandbox.id = self.id,
@@ -269,7 +277,7 @@ impl Machine {
     pub(super) async fn forget(&self, names: &[&str]) {
         let told = json!({"do": "forget", "names": names});
         if let Err(error) = self.say(told, TOOL_LIMIT, Again::WhenFree).await {
-            let cause = &error as &dyn std::error::Error;
+            let cause = chain(&error);
             tracing::debug!(error = cause, sandbox.id = self.id, "a file of ours was left behind");
         }
     }
@@ -326,7 +334,7 @@ impl Machine {
             let probed = self.execute(&program, left).await;
             let told = probed.as_ref().ok().and_then(|said| said.printed().ok());
             let told = told.and_then(|printed| answer(printed, &program.mark));
-            match told.and_then(|text| serde_json::from_str::<Probed>(text).ok()) {
+            match told.and_then(|told| serde_json::from_str::<Probed>(told.line).ok()) {
                 Some(Probed { absent: true, .. }) => return Listens::Anew,
                 Some(Probed { running: None, .. }) => return Listens::Yes,
                 Some(_) => {} // another call reached it while a cell runs

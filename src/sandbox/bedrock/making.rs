@@ -13,6 +13,7 @@ use super::collect::Ended;
 use super::error::BedrockError;
 use super::machine::{Again, Listens, Machine};
 use crate::config::BedrockEntry;
+use crate::domain::coded::chain;
 use crate::domain::id::{ExecutionId, Maker, SessionId};
 use crate::domain::package::PackageSet;
 use crate::sandbox::{PackagesError, ProviderReport, SandboxError, pip};
@@ -134,7 +135,7 @@ impl Making {
     /// Ends a machine. One that cannot be ended now ends when its time is over.
     pub(super) async fn stop(&self, id: &str) {
         if let Err(error) = self.client.stop(id, STOP_LIMIT).await {
-            let cause = &error as &dyn std::error::Error;
+            let cause = chain(&error);
             tracing::warn!(
                 error = cause,
                 sandbox.id = id,

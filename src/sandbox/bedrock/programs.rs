@@ -107,10 +107,20 @@ fn asked(ask: &str, mut told: Value, modules: &[(&str, &str)]) -> Program {
     Program { text: one_line(BOOT, &told), mark, arguments: None }
 }
 
-/// The answer that bears the mark, in what was printed; None where there is none.
-pub(super) fn answer<'a>(printed: &'a str, mark: &str) -> Option<&'a str> {
+/// An answer in what was printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answer<'a> {
+    /// The line that bears the mark.
+    pub(super) line: &'a str,
+    /// The line after it, where a long answer stands.
+    pub(super) next: &'a str,
+}
+
+/// The answer that bears the mark; None where there is none.
+pub(super) fn answer<'a>(printed: &'a str, mark: &str) -> Option<Answer<'a>> {
     let (_, rest) = printed.split_once(mark)?;
-    Some(rest.lines().next().unwrap_or_default().trim_end())
+    let mut lines = rest.lines().map(str::trim_end);
+    Some(Answer { line: lines.next().unwrap_or_default(), next: lines.next().unwrap_or_default() })
 }
 
 /// Where the sandbox is, from an answer; None where that is nothing that can be.
@@ -150,8 +160,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_by_its_mark() {
-        assert_eq!(answer("noise\r\nM:{\"a\":1}\r\nmore", "M:"), Some("{\"a\":1}"));
-        assert_eq!(answer("no newline M:{}", "M:"), Some("{}"));
+        let found = |line, next| Some(Answer { line, next });
+        assert_eq!(answer("noise\r\nM:{\"a\":1}\r\nmore\r\n", "M:"), found("{\"a\":1}", "more"));
+        assert_eq!(answer("no newline M:{}", "M:"), found("{}", ""));
         assert_eq!(answer("noise", "M:"), None);
     }
 

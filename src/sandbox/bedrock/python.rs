@@ -69,7 +69,7 @@ impl Run {
 
     fn is_absent(&self, said: &Said) -> bool {
         let told = said.printed().ok().and_then(|printed| answer(printed, &self.mark));
-        let told = told.and_then(|text| serde_json::from_str::<Absent>(text).ok());
+        let told = told.and_then(|told| serde_json::from_str::<Absent>(told.line).ok());
         told.is_some_and(|told| told.absent)
     }
 }

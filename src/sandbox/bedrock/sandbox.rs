@@ -131,8 +131,9 @@ impl BedrockSandbox {
         if let Some(machine) = held.as_ref().filter(|machine| !machine.is_gone()) {
             return Ok(Arc::clone(machine));
         }
-        if held.take().is_some() {
+        if let Some(gone) = held.take() {
             self.note_loss();
+            self.stop(&gone); // who said that it is gone may have been wrong
         }
         let token = format!("{}-{}", self.order.session_id, ExecutionId::new());
         let order = self.order.clone();
@@ -154,6 +155,10 @@ impl BedrockSandbox {
             self.note_loss();
         }
         drop(held);
+        self.stop(machine);
+    }
+
+    fn stop(&self, machine: &Machine) {
         let (making, id) = (Arc::clone(&self.making), machine.id.clone());
         tokio::spawn(async move { making.stop(&id).await });
     }

@@ -36,6 +36,7 @@ use self::packages::Install;
 use self::prelude::Here;
 use self::sandbox::{Detail, E2bSandbox, Parts};
 use crate::config::{E2bEntry, LimitSettings};
+use crate::domain::coded::chain;
 use crate::domain::id::{Maker, SessionId};
 use crate::domain::limits::{Limits, LimitsRequest};
 use crate::domain::package::PackageSet;
@@ -200,7 +201,7 @@ async fn first_kernel(door: &Door) -> Result<Kernel, SandboxError> {
                 tokio::time::sleep(INTERPRETER_PAUSE).await;
             }
             Err(error) if error.has_status(&[404, 502, 503]) => {
-                let cause = &error as &dyn std::error::Error;
+                let cause = chain(&error);
                 tracing::warn!(error = cause, "a new sandbox has no code interpreter");
                 return Err(E2bError::NoInterpreter.into());
             }
@@ -275,7 +276,7 @@ impl SandboxProvider for E2bProvider {
             Err(E2bError::Gone) => return Ok(None),
             // what cannot be had now is not lost for that: a key may be changed, a cloud come back
             Err(error) => {
-                let cause = &error as &dyn std::error::Error;
+                let cause = chain(&error);
                 tracing::warn!(
                     error = cause,
                     sandbox.id = record.sandbox_id,

@@ -14,6 +14,7 @@ use super::envd::{Envd, Failed};
 use super::envelope::{Message, Messages};
 use super::error::{E2bError, Refusal};
 use super::kernel::Run;
+use crate::domain::coded::chain;
 use crate::domain::reason::Reason;
 use crate::sandbox::streams::{Stream, Streams};
 
@@ -187,7 +188,7 @@ async fn kill(envd: &Envd<'_>, tag: &str) {
     match timeout(KILL_LIMIT, killed).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            let cause = &error as &dyn std::error::Error;
+            let cause = chain(&error);
             tracing::warn!(error = cause, "a process in a sandbox was not killed");
         }
         Err(_) => tracing::warn!("a process in a sandbox was not killed in time"),

@@ -19,6 +19,7 @@ use super::error::E2bError;
 use super::kernel::{Env, Kernel, MUTE_AT_MOST, Run};
 use super::prelude::Here;
 use super::process::end_all;
+use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, Language, milliseconds};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
@@ -269,7 +270,7 @@ impl E2bSandbox {
             }
             // the next cell tries again
             Err(error) => {
-                let cause = &error as &dyn std::error::Error;
+                let cause = chain(&error);
                 tracing::warn!(error = cause, sandbox.id = self.sandbox_id, "a kernel is not fit");
             }
         }
@@ -455,7 +456,7 @@ impl Sandbox for E2bSandbox {
         self.is_over.store(true, Ordering::SeqCst);
         // also what seems to be gone: who said so may have been wrong, or its own code
         if let Err(error) = self.control.delete(&self.sandbox_id).await {
-            let cause = &error as &dyn std::error::Error;
+            let cause = chain(&error);
             tracing::warn!(
                 error = cause,
                 sandbox.id = self.sandbox_id,
@@ -482,7 +483,7 @@ fn keep_alive(sandbox: &Arc<E2bSandbox>) {
                 Ok(()) => half,
                 Err(E2bError::Gone) => return sandbox.lose(),
                 Err(error) => {
-                    let (id, cause) = (&sandbox.sandbox_id, &error as &dyn std::error::Error);
+                    let (id, cause) = (&sandbox.sandbox_id, chain(&error));
                     tracing::warn!(
                         error = cause,
                         sandbox.id = id,

@@ -20,6 +20,7 @@ use super::plan::certificates_inside;
 use super::verdict::read;
 use super::workshop::{Tenant, Workshop};
 use crate::config::{PackageMode, Settings};
+use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Language};
 use crate::domain::id::{ExecutionId, RunId, SessionId};
@@ -124,7 +125,7 @@ impl Installer {
                 Ok::<_, SandboxError>(())
             };
             if let Err(error) = prepared.await {
-                let cause = &error as &dyn std::error::Error;
+                let cause = chain(&error);
                 tracing::error!(error = cause, %set, "a set of packages was not prepared");
             }
         }
@@ -211,7 +212,7 @@ impl Installer {
                 tracing::warn!(packages = %needed, duration_ms = %took, %error, "packages not installed");
             }
             Err(Failure::Local(error)) => {
-                let cause = error as &dyn std::error::Error;
+                let cause = chain(error);
                 tracing::error!(packages = %needed, error = cause, "packages not installed");
             }
         }

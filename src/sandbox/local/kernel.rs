@@ -21,6 +21,7 @@ use super::tap::Tap;
 use super::wire::{EnvironFrame, ExecFrame, SpawnRequest, framed};
 use super::workshop;
 use super::zygote::{Spawned, Zygote};
+use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, Language, milliseconds};
 use crate::domain::limits::Limits;
@@ -87,7 +88,7 @@ pub(super) async fn spawn(
         Ok(false) | Err(_) => {
             tracing::error!(stderr = %kernel.last_words(), "a kernel did not start");
             if let Err(error) = room.end().await {
-                let cause = &error as &dyn std::error::Error;
+                let cause = chain(&error);
                 tracing::error!(error = cause, "a room without a kernel has not ended whole");
             }
             Err(LocalError::KernelSilent)

@@ -19,6 +19,7 @@ use super::kernel::Kernel;
 use super::layers::Layer;
 use super::listing::Listing;
 use super::workshop::{Tenant, Workshop};
+use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
 use crate::domain::file::{ChangedFile, Condition, FileEntry, FilePath, Part};
@@ -125,7 +126,7 @@ impl LocalSandbox {
 
     async fn end(&self, room: &Room) {
         if let Err(error) = room.end().await {
-            let cause = &error as &dyn std::error::Error;
+            let cause = chain(&error);
             tracing::error!(error = cause, sandbox.id = %self.id, "a sandbox has not ended whole");
         }
     }
@@ -176,10 +177,7 @@ impl LocalSandbox {
                 Some(kernel)
             }
             Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "a dead room was not replaced"
-                );
+                tracing::error!(error = chain(&error), "a dead room was not replaced");
                 execution.files_lost = true;
                 None
             }

@@ -29,6 +29,7 @@ use super::watch::{Processes, Watch};
 use super::wire::SpawnRequest;
 use super::zygote::Zygote;
 use crate::config::{LocalSettings, Settings};
+use crate::domain::coded::chain;
 use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
 use crate::domain::package::PackageSet;
@@ -165,7 +166,7 @@ impl Workshop {
         started
             .inspect_err(|error| {
                 own.refused.store(true, Ordering::SeqCst);
-                let cause = error as &dyn std::error::Error;
+                let cause = chain(error);
                 let packages = layer.manifest.requirements.join(" ");
                 tracing::warn!(
                     error = cause,
@@ -193,7 +194,7 @@ impl Workshop {
             match self.start_at(*level, &Purpose::Cells).await {
                 Ok(zygote) => return Ok(zygote),
                 Err(error) if error.is_of_the_host() => {
-                    let cause = &error as &dyn std::error::Error;
+                    let cause = chain(&error);
                     tracing::warn!(
                         error = cause,
                         level = level.word(),

@@ -19,6 +19,7 @@ use super::range::UserRange;
 use super::sys;
 use super::warden;
 use super::wire::{self, FromWarden, SpawnRequest, ToWarden, WardenPlan};
+use crate::domain::coded::chain;
 use crate::domain::provider::Isolation;
 
 const START_LIMIT: Duration = Duration::from_secs(130);
@@ -185,7 +186,7 @@ impl Switchboard {
                 request = queue.recv() => {
                     let Some(Request::Spawn(spawn, given, answer)) = request else { return };
                     if let Err(error) = self.ask(*spawn, given, answer).await {
-                        tracing::error!(error = &error as &dyn std::error::Error, "the warden cannot be asked");
+                        tracing::error!(error = chain(&error), "the warden cannot be asked");
                         return;
                     }
                 }

@@ -71,7 +71,9 @@ class Guest:
     async def spawn(self, command, home, **streams):
         """Starts a program as the leader of a session of processes in the working directory."""
         path = f"{os.path.dirname(self.python)}:{SYSTEM_PATH}"
-        variables = {"PATH": path, "LANG": "C.UTF-8", "HOME": home}
+        # the Python is the host's and cannot be written to: pip installs beside it
+        site = {"PIP_TARGET": f"{home}/site", "PYTHONPATH": f"{home}/site"}
+        variables = {"PATH": path, "LANG": "C.UTF-8", "HOME": home, **site}
         place = {"cwd": f"{home}/var", "env": variables, "start_new_session": True}
         return await asyncio.create_subprocess_exec(*command, **place, **self.identity, **streams)
 

@@ -9,7 +9,7 @@ use super::double::Running;
 use super::server::{Server, end_with_the_tests, open_folder};
 
 /// What the double signs with; any id of a key is good.
-const SECRET: &str = "SECRETTEST";
+pub const SECRET: &str = "SECRETTEST";
 
 /// An AWS of its own, ended when dropped.
 pub struct AgentCore {
@@ -30,6 +30,14 @@ pub fn shared() -> &'static (AgentCore, Server) {
 impl AgentCore {
     pub fn start(options: &[&str]) -> Self {
         Self { running: Running::start("agentcore", "agentcore double on ", options) }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.running.url
+    }
+
+    pub fn kill(&self) {
+        self.running.kill();
     }
 
     /// The settings by which a service uses it.

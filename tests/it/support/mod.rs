@@ -4,6 +4,7 @@
 pub mod agentcore;
 pub mod double;
 pub mod index;
+pub mod live;
 pub mod model;
 pub mod processes;
 pub mod seen;

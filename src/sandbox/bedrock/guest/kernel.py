@@ -15,7 +15,7 @@ import types
 from _interpreterd import display, errors, figures
 from _interpreterd.alarm import Alarm, CellEnded
 from _interpreterd.captured import Captured
-from _interpreterd.place import Place, readable
+from _interpreterd.place import Place, readable, remove
 from _interpreterd.streams import Streams
 
 
@@ -26,6 +26,7 @@ class Kernel:
         self.folder = os.getcwd()
         self.place = Place(os.path.join(self.folder, "files"), os.path.join(self.folder, ".interpreterd"))
         self.place.prepare()
+        remove(os.path.join(self.place.aside, "stop-any"))  # it was meant for the kernel before
         self.streams = Streams()
         self.main = types.ModuleType("__main__")
         self.main.__dict__.update(__builtins__=__builtins__, display=display.display)
@@ -153,13 +154,6 @@ def lend(changes):
         else:
             os.environ[name] = value
     return undo
-
-
-def remove(path):
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
 
 
 def alias(files):

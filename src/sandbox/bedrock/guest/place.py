@@ -4,9 +4,13 @@ import hashlib
 import json
 import os
 import stat
+import time
 
 MOST_FILES = 100_000
-MOST_INLINE = 200_000  # bytes of an answer that is printed; a longer one goes into a file
+SURE = 16_000  # bytes of an answer that are printed and nowhere else
+PRINTED = 200_000  # bytes of an answer that are printed too
+FETCHED = ("answer-", "out-", "args-", "stop-")
+FETCHED_WITHIN = 900  # seconds
 
 
 class Place:
@@ -16,20 +20,24 @@ class Place:
         self.files, self.aside = files, aside
 
     def prepare(self):
-        """Programs may have removed them."""
+        """Programs may have removed them. What was to be fetched and was not is removed by us."""
         for folder in (self.files, self.aside):
             os.makedirs(folder, exist_ok=True)
+        for entry in os.scandir(self.aside):
+            if entry.name.startswith(FETCHED) and time.time() - entry.stat(follow_symlinks=False).st_mtime > FETCHED_WITHIN:
+                remove(entry.path)
 
     def tell(self, mark, answer):
-        """The line that holds an answer, or the name of the file that does."""
+        """The line that holds an answer. A long one stands in a file too: what is printed may be cut."""
         text = json.dumps(answer, separators=(",", ":"))
-        if len(text) <= MOST_INLINE:
+        if len(text) <= SURE:
             return mark + text
         name = "answer-" + mark.strip(":")
         with open(os.path.join(self.aside, name), "wb") as file:
             file.write(text.encode("ascii"))
         digest = hashlib.sha256(text.encode("ascii")).hexdigest()
-        return mark + json.dumps({"aside": name, "bytes": len(text), "sha256": digest})
+        place = mark + json.dumps({"aside": name, "bytes": len(text), "sha256": digest})
+        return f"{place}\n{text}" if len(text) <= PRINTED else place
 
     def listing(self):
         """All regular files: path, size, and time of the last change in nanoseconds."""
@@ -53,3 +61,10 @@ class Place:
 def readable(text):
     """A text that is JSON whatever bytes it came from."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -8,7 +8,7 @@ import shutil
 import stat
 
 from _interpreterd.captured import read_at
-from _interpreterd.place import Place
+from _interpreterd.place import Place, remove
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PIECE = 1 << 20
@@ -51,6 +51,8 @@ class Tool:
 
     def slice(self):
         """A part of a file: told at once when it is small, else put where it can be fetched."""
+        if self.told["drop"]:
+            remove(os.path.join(self.place.aside, self.told["drop"]))
         folder, name = self.parent()
         about = look(folder, name)
         if about is None:
@@ -194,13 +196,6 @@ def look(folder, name):
 
 def entry(about):
     return [about.st_size, about.st_mtime_ns]
-
-
-def remove(path):
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
 
 
 def answer(told):

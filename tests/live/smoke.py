@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A smoke test of the provider `e2b` against the real cloud: one sandbox, a dozen cheap calls, under a minute.
+"""A smoke test of a provider against its real cloud: one sandbox, a dozen cheap calls, under a minute.
 
-Standard library only. The service is started here; it takes E2B_API_KEY and E2B's other variables from the environment.
+Standard library only. The service is started here; it takes the cloud's own variables from the environment.
 """
 
 import argparse
@@ -14,15 +14,41 @@ import time
 import urllib.error
 import urllib.request
 
-PASSED = ("PATH", "HOME", "E2B_API_KEY", "E2B_DOMAIN", "E2B_API_URL", "E2B_SANDBOX_URL", "INTERPRETERD_E2B_TEMPLATE")
+PASSED = {
+    "e2b": ("E2B_API_KEY", "E2B_DOMAIN", "E2B_API_URL", "E2B_SANDBOX_URL", "INTERPRETERD_E2B_TEMPLATE"),
+    "bedrock": (
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_ROLE_ARN",
+        "AWS_ENDPOINT_URL_BEDROCK_AGENTCORE",
+        "INTERPRETERD_BEDROCK_INTERPRETER",
+    ),
+}
+ASKED_FOR = {
+    "e2b": ("E2B_API_KEY", "a key of E2B"),
+    "bedrock": ("AWS_REGION", "a region, and give credentials in one of AWS's usual ways"),
+}
+SETTINGS = {
+    "e2b": {"INTERPRETERD_E2B_TTL_SECONDS": "120"},
+    "bedrock": {"INTERPRETERD_BEDROCK_SESSION_SECONDS": "120", "INTERPRETERD_LIFETIME_SECONDS": "90"},
+}
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--program", required=True, help="the interpreterd program to start")
-    program = arguments.parse_args().program
-    if not os.environ.get("E2B_API_KEY"):
-        print("not tried: set E2B_API_KEY to a key of E2B (a run costs less than a cent)")
+    arguments.add_argument("--provider", required=True, choices=sorted(PASSED))
+    given = arguments.parse_args()
+    variable, what = ASKED_FOR[given.provider]
+    if not os.environ.get(variable):
+        print(f"not tried: set {variable} to {what} (a run costs less than a cent)")
         return
     # other users must be able to enter: the service becomes one when it is started as root
     with tempfile.TemporaryDirectory() as folder:
@@ -30,17 +56,18 @@ def main():
         settings = {
             "INTERPRETERD_LISTEN": "127.0.0.1:0",
             "INTERPRETERD_DATA_DIR": f"{folder}/data",
-            "INTERPRETERD_DEFAULT_PROVIDER": "e2b",
-            "INTERPRETERD_E2B_TTL_SECONDS": "120",
+            "INTERPRETERD_DEFAULT_PROVIDER": given.provider,
             "INTERPRETERD_LOG": "warn",
+            **SETTINGS[given.provider],
         }
-        kept = {name: os.environ[name] for name in PASSED if name in os.environ}
-        service = subprocess.Popen([program, "serve"], stdout=subprocess.PIPE, text=True, env={**kept, **settings})
+        passed = ("PATH", "HOME", *PASSED[given.provider])
+        kept = {name: os.environ[name] for name in passed if name in os.environ}
+        service = subprocess.Popen([given.program, "serve"], stdout=subprocess.PIPE, text=True, env={**kept, **settings})
         try:
             line = service.stdout.readline()
             if not line:
                 sys.exit("the service did not start, see above")
-            Smoke(line.split()[-1]).run()
+            Smoke(line.split()[-1], given.provider).run()
         finally:
             service.terminate()
             service.wait(30)
@@ -49,8 +76,8 @@ def main():
 class Smoke:
     """The calls, each told with what it took."""
 
-    def __init__(self, url):
-        self.url, self.failed = url, 0
+    def __init__(self, url, provider):
+        self.url, self.provider, self.failed = url, provider, 0
 
     def run(self):
         session = self.call("create a session", "POST", "/v1/sessions", {"env": {"OWN": "it's mine"}})
@@ -61,7 +88,7 @@ class Smoke:
             self.call("end the session", "DELETE", path)
         if self.failed:
             sys.exit(f"{self.failed} checks failed")
-        print("the provider e2b works with this cloud")
+        print(f"the provider {self.provider} works with this cloud")
 
     def use(self, path):
         def cell(what, code, **more):
