@@ -1,7 +1,7 @@
 //! Which code interpreters of AWS there are, and how each is used.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -183,7 +183,7 @@ impl BedrockSettings {
     fn own(&self) -> Result<BedrockEntry, BedrockError> {
         let given = self.bedrock_secret_access_key.clone();
         let secret = given.filter(|secret| !secret.expose_secret().is_empty());
-        let secret = key::given(secret, filled(&self.bedrock_secret_access_key_file))?;
+        let secret = key::given(secret, filled(self.bedrock_secret_access_key_file.as_deref()))?;
         let id = self.bedrock_access_key_id.clone().filter(|id| !id.is_empty());
         let profile = self.bedrock_profile.clone().filter(|profile| !profile.is_empty());
         let entry = BedrockEntry {
@@ -248,8 +248,8 @@ impl BedrockEntry {
     }
 }
 
-fn filled(path: &Option<PathBuf>) -> Option<&std::path::Path> {
-    path.as_deref().filter(|path| !path.as_os_str().is_empty())
+fn filled(path: Option<&Path>) -> Option<&Path> {
+    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 fn region(own: Option<String>) -> Result<String, BedrockError> {

@@ -103,7 +103,7 @@ impl Journal {
                     tracing::info!(runs = written, "ends of runs were written from the journal");
                 }
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "the store takes no ends of runs yet")
+                    tracing::warn!(error = chain(&error), "the store takes no ends of runs yet");
                 }
             }
         }

@@ -249,7 +249,7 @@ impl Runs {
             match self.desk.store.expire(OffsetDateTime::now_utc() - kept).await {
                 Ok(blobs) => self.desk.blobs.remove(blobs).await,
                 Err(error) => {
-                    tracing::error!(error = chain(&error), "what is over was not forgotten")
+                    tracing::error!(error = chain(&error), "what is over was not forgotten");
                 }
             }
             tokio::select! {

@@ -62,7 +62,9 @@ def main():
         }
         passed = ("PATH", "HOME", *PASSED[given.provider])
         kept = {name: os.environ[name] for name in passed if name in os.environ}
-        service = subprocess.Popen([given.program, "serve"], stdout=subprocess.PIPE, text=True, env={**kept, **settings})
+        service = subprocess.Popen(
+            [given.program, "serve"], stdout=subprocess.PIPE, text=True, env={**kept, **settings}
+        )
         try:
             line = service.stdout.readline()
             if not line:

@@ -200,7 +200,8 @@ impl Client {
     ) -> Result<Said, BedrockError> {
         let mut tries = 1;
         loop {
-            let once = self.invoke_once(session_id, tool.clone(), arguments.clone());
+            // the client's own futures are large
+            let once = Box::pin(self.invoke_once(session_id, tool.clone(), arguments.clone()));
             let said = timeout(limit, once).await.unwrap_or(Err(BedrockError::TooSlow));
             match said {
                 // it was turned away, so nothing was done

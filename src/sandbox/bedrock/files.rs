@@ -92,8 +92,7 @@ impl BedrockSandbox {
                 "content": inline, "condition": told_condition(condition),
             });
             let _changing = self.changing.lock().await;
-            let Put { entry } =
-                self.done(path, machine.work(told, WORK_LIMIT, Again::WhenFree).await)?;
+            let Put { entry } = done(path, machine.work(told, WORK_LIMIT, Again::WhenFree).await)?;
             let stamp = stamp(entry.0, entry.1);
             self.note_put(path, stamp);
             Ok(listing::entry(path, &stamp))
@@ -119,7 +118,7 @@ impl BedrockSandbox {
             let machine = self.machine().await?;
             match slice(&machine, path, part, None).await {
                 Err(BedrockError::Gone) if machines < MACHINES => machines += 1,
-                slice => break (machine, self.done(path, slice)?),
+                slice => break (machine, done(path, slice)?),
             }
         };
         let entry = listing::entry(path, &slice.stamp());
@@ -144,29 +143,25 @@ impl BedrockSandbox {
         let told =
             json!({"do": "remove", "path": path.as_str(), "condition": told_condition(condition)});
         let _changing = self.changing.lock().await;
-        let done = machine.work::<Value>(told, WORK_LIMIT, Again::WhenFree).await;
-        self.done(path, done)?;
+        let removed = machine.work::<Value>(told, WORK_LIMIT, Again::WhenFree).await;
+        done(path, removed)?;
         self.note_removed(path);
         Ok(())
     }
+}
 
-    /// The answer, or a refusal as what it means for this file.
-    fn done<T>(
-        &self,
-        path: &FilePath,
-        done: Result<Told<T>, BedrockError>,
-    ) -> Result<T, SandboxError> {
-        match done? {
-            Told::Refused(word) => Err(match word.as_str() {
-                "absent" => SandboxError::NoSuchFile(path.to_string()),
-                "not_a_file" => SandboxError::NotAFile(path.to_string()),
-                "held_back" => SandboxError::HeldBack,
-                "condition" => SandboxError::ConditionFailed,
-                "full" => SandboxError::Full,
-                _ => BedrockError::BadAnswer("a refusal of ours").into(),
-            }),
-            Told::Answer(answer) => Ok(answer),
-        }
+/// The answer, or a refusal as what it means for this file.
+fn done<T>(path: &FilePath, done: Result<Told<T>, BedrockError>) -> Result<T, SandboxError> {
+    match done? {
+        Told::Refused(word) => Err(match word.as_str() {
+            "absent" => SandboxError::NoSuchFile(path.to_string()),
+            "not_a_file" => SandboxError::NotAFile(path.to_string()),
+            "held_back" => SandboxError::HeldBack,
+            "condition" => SandboxError::ConditionFailed,
+            "full" => SandboxError::Full,
+            _ => BedrockError::BadAnswer("a refusal of ours").into(),
+        }),
+        Told::Answer(answer) => Ok(answer),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::collect::Heard;
-use super::machine::{Again, Machine};
+use super::machine::{Again, Machine, Told};
 use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::sandbox::streams::Stream;
@@ -24,7 +24,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_secs(8);
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// How long a cell that was told to stop may take to hear it.
-const STOP_LIMIT: Duration = Duration::from_secs(6);
+const STOP_LIMIT: Duration = Duration::from_secs(4);
 
 /// A cell that runs, and who cares.
 pub(super) struct Running<'a> {
@@ -70,9 +70,9 @@ impl Running<'_> {
                 let (id, cause) = (&self.machine.id, chain(&error));
                 tracing::warn!(error = cause, sandbox.id = id, "a cell could not be told to stop");
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
-        let _: Result<(), _> = tokio::time::timeout(STOP_LIMIT, stopping).await;
+        let _ = tokio::time::timeout(STOP_LIMIT, stopping).await;
     }
 
     /// Tells listeners what comes, for as long as that works: what they have not heard then, they hear
@@ -92,7 +92,7 @@ impl Running<'_> {
         let told =
             json!({"do": "follow", "id": self.id, "seen": heard.bytes, "seconds": LOOK.as_secs()});
         let news = self.machine.work::<News>(told, LOOK + CALL_LIMIT, Again::Never).await;
-        let Ok(Ok(News { is_over, stdout, stderr })) = news.map(|told| told.expected()) else {
+        let Ok(Ok(News { is_over, stdout, stderr })) = news.map(Told::expected) else {
             return false;
         };
         for (stream, text) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {

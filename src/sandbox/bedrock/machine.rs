@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, Started};
 use super::error::BedrockError;
@@ -31,6 +31,8 @@ use crate::domain::weight::weigh;
 const TOOL_LIMIT: Duration = Duration::from_secs(30);
 /// For a slice of a file on its way.
 const SLICE_LIMIT: Duration = Duration::from_secs(60);
+/// For the word that a cell is to stop.
+const BRING_LIMIT: Duration = Duration::from_secs(2);
 /// A kernel takes its time to begin: some interpreters load half of their packages.
 const SET_UP_LIMIT: Duration = Duration::from_secs(30);
 /// Work that may be done twice is tried so often.
@@ -323,10 +325,15 @@ impl Machine {
     }
 
     /// Whether its kernel listens. One that is told to stop by a file of this name stops what it runs.
-    pub(super) async fn listens(&self, stop: Option<&str>, limit: Duration) -> Listens {
+    /// An error when nothing can be known now.
+    pub(super) async fn listens(
+        &self,
+        stop: Option<&str>,
+        limit: Duration,
+    ) -> Result<Listens, BedrockError> {
         let deadline = Instant::now() + limit;
         if let Some(name) = stop {
-            let _ = self.bring(name, Bytes::new()).await;
+            let _ = timeout(BRING_LIMIT, self.bring(name, Bytes::new())).await;
         }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -335,18 +342,20 @@ impl Machine {
             let told = probed.as_ref().ok().and_then(|said| said.printed().ok());
             let told = told.and_then(|printed| answer(printed, &program.mark));
             match told.and_then(|told| serde_json::from_str::<Probed>(told.line).ok()) {
-                Some(Probed { absent: true, .. }) => return Listens::Anew,
-                Some(Probed { running: None, .. }) => return Listens::Yes,
+                Some(Probed { absent: true, .. }) => return Ok(Listens::Anew),
+                Some(Probed { running: None, .. }) => return Ok(Listens::Yes),
                 Some(_) => {} // another call reached it while a cell runs
                 None => match probed.map(|said| said.printed().map(drop)) {
-                    Err(BedrockError::Gone) => return Listens::Gone,
+                    Err(BedrockError::Gone) => return Ok(Listens::Gone),
                     // it says itself that it is of no use
-                    Ok(Err(BedrockError::Tool(_))) => return Listens::No,
+                    Ok(Err(BedrockError::Tool(_))) => return Ok(Listens::No),
                     Ok(_) | Err(_) => {}
                 },
             }
             if Instant::now() + PAUSE >= deadline {
-                return Listens::No;
+                // where AWS does not answer either, that says nothing of the kernel
+                let lives = self.client.lives(&self.id).await?;
+                return Ok(if lives { Listens::No } else { Listens::Gone });
             }
             sleep(PAUSE).await;
         }

@@ -112,7 +112,7 @@ impl Making {
         let ended: Ended = machine.work(told, limit, Again::Never).await?.expected()?;
         match (ended.reason, ended.exit_code) {
             (Some(_), _) => Err(PackagesError::TooSlow.into()),
-            (None, 0) => match machine.listens(None, CALL_LIMIT).await {
+            (None, 0) => match machine.listens(None, CALL_LIMIT).await? {
                 Listens::Yes => Ok(()), // and finds them from now on
                 Listens::Anew | Listens::No | Listens::Gone => {
                     Err(BedrockError::NoInterpreter.into())

@@ -95,7 +95,7 @@ impl SandboxProvider for BedrockProvider {
     }
 
     fn longest(&self) -> Option<Duration> {
-        Some(BedrockEntry::LONGEST - MARGIN)
+        BedrockEntry::LONGEST.checked_sub(MARGIN)
     }
 
     async fn installs(&self, packages: &PackageSet) -> bool {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::collect::{Found, Heard, Left, Outcome};
 use super::error::BedrockError;
-use super::follow::{DidNotHear, Running, stop_file};
+use super::follow::{DidNotHear, Running};
 use super::machine::{Again, Machine, parsed};
 use super::programs::{self, answer};
 use super::sandbox::BedrockSandbox;
@@ -28,7 +28,7 @@ const HAND_OVERS: u32 = 3;
 const BUSY_LIMIT: Duration = Duration::from_secs(10);
 const BUSY_PAUSE: Duration = Duration::from_millis(250);
 /// For what a cell left behind that could not tell of itself.
-const LEFT_LIMIT: Duration = Duration::from_secs(5);
+const LEFT_LIMIT: Duration = Duration::from_secs(3);
 
 /// How a hand-over ended.
 enum End {
@@ -173,7 +173,7 @@ impl BedrockSandbox {
             return Ok(());
         }
         let found = self.tell_left(&mut run, cell, sink, execution).await;
-        self.look_after(&run.machine, &stop_file(&cell.id.to_string())).await;
+        self.look_after_later(&run.machine, cell).await;
         if self.has_lost(&run.machine).await {
             tell_gone(execution, "its sandbox was replaced, and its variables and files are gone");
         } else {

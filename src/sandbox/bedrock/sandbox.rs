@@ -13,9 +13,12 @@ use tokio::time::timeout;
 
 use super::client::Started;
 use super::collect::Found;
+use super::error::BedrockError;
+use super::follow::stop_file;
 use super::machine::{Listens, Machine};
 use super::making::{MARGIN, Making, Order};
 use super::programs::Here;
+use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, Language};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
@@ -220,7 +223,7 @@ impl BedrockSandbox {
         }
         if self.suspect.load(Ordering::SeqCst) {
             machine.end_left().await;
-            self.look_after(&machine, STOP_ANY).await;
+            self.look_after(&machine, STOP_ANY).await?;
         }
         let machine = self.machine().await?;
         self.know_files(&machine).await;
@@ -228,9 +231,14 @@ impl BedrockSandbox {
     }
 
     /// Finds out what became of a machine's kernel, which is told to stop what it runs. One that does
-    /// not listen is given up with its machine.
-    pub(super) async fn look_after(&self, machine: &Arc<Machine>, stop: &str) {
-        match machine.listens(Some(stop), PROBE_LIMIT).await {
+    /// not listen is given up with its machine. An error when nothing can be known now.
+    pub(super) async fn look_after(
+        &self,
+        machine: &Arc<Machine>,
+        stop: &str,
+    ) -> Result<(), BedrockError> {
+        self.suspect();
+        match machine.listens(Some(stop), PROBE_LIMIT).await? {
             Listens::Yes => self.suspect.store(false, Ordering::SeqCst),
             Listens::Anew => {
                 self.lose_state();
@@ -240,6 +248,19 @@ impl BedrockSandbox {
                 }
             }
             Listens::No | Listens::Gone => self.give_up(machine).await,
+        }
+        Ok(())
+    }
+
+    /// The same after a cell that ended badly: what cannot be known now is looked for before the next one.
+    pub(super) async fn look_after_later(&self, machine: &Arc<Machine>, cell: &Cell) {
+        let stop = stop_file(&cell.id.to_string());
+        if let Err(error) = self.look_after(machine, &stop).await {
+            tracing::warn!(
+                error = chain(&error),
+                sandbox.id = machine.id,
+                "it is not known whether a kernel listens"
+            );
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::collect::{Ended, Heard};
 use super::error::BedrockError;
-use super::follow::{DidNotHear, Running, stop_file};
+use super::follow::{DidNotHear, Running};
 use super::machine::{Again, Machine, Told};
 use super::sandbox::BedrockSandbox;
 use crate::domain::event::OutputSink;
@@ -94,7 +94,7 @@ impl BedrockSandbox {
         if self.is_over() {
             return tell_ended(execution);
         }
-        self.look_after(machine, &stop_file(&cell.id.to_string())).await;
+        self.look_after_later(machine, cell).await;
         if self.has_lost(machine).await {
             tell_gone(execution, "its sandbox was replaced, and its variables and files are gone");
         } else {

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use aws_sdk_bedrockagentcore::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_bedrockagentcore::primitives::Blob;
 use aws_sdk_bedrockagentcore::types::{CodeInterpreterResult, ContentBlock, ResourceContent};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -64,8 +65,7 @@ impl Said {
             let shown = text.clone().or_else(|| blob.as_ref().map(|blob| STANDARD.encode(blob)));
             self.show(mime, shown.unwrap_or_default());
         }
-        let content =
-            blob.map_or_else(|| text.unwrap_or_default().into_bytes(), |blob| blob.into_inner());
+        let content = blob.map_or_else(|| text.unwrap_or_default().into_bytes(), Blob::into_inner);
         self.resource.get_or_insert(content);
     }
 
@@ -155,7 +155,6 @@ fn is_unsent(is_our_own: bool, error: &(dyn Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_bedrockagentcore::primitives::Blob;
     use aws_sdk_bedrockagentcore::types::{
         ContentBlockType, ResourceContentType, ToolResultStructuredContent,
     };
@@ -168,7 +167,9 @@ mod tests {
 
     fn said(results: Vec<CodeInterpreterResult>) -> Said {
         let mut said = Said::default();
-        results.into_iter().for_each(|result| said.take(result));
+        for result in results {
+            said.take(result);
+        }
         said
     }
 

@@ -216,3 +216,19 @@ async fn commands_are_handed_over_once_too() {
         assert_eq!((&next["text"], losses(&next)), (&json!("7"), (false, false)), "{fault}");
     }
 }
+
+#[tokio::test]
+async fn an_outage_after_a_cell_costs_no_state() {
+    let (aws, server) = agentcore::shared();
+    let caller = server.caller();
+    let (session, id) = furnished(&caller).await;
+    session.exec("x = 7").await;
+    aws.fault(in_machine(&id, EXECUTE, json!({"action": "drop"}))).await;
+    aws.fault(in_machine(&id, EXECUTE, json!({"action": "hang"}))).await;
+    aws.fault(in_machine(&id, "sessions/get", json!({"status": 503, "times": 3}))).await;
+    let execution = session.exec("1").await;
+    assert_eq!((&execution["status"], losses(&execution)), (&json!("unknown"), (false, false)));
+    let next = session.exec("x").await;
+    assert_eq!((&next["text"], losses(&next)), (&json!("7"), (false, false)), "{next}");
+    assert_eq!(machine_of(&session).await, id);
+}

@@ -38,7 +38,7 @@ class Captured:
         return {"head": encoded(head), "tail": encoded(tail), "bytes": size}
 
     def close(self):
-        for file, path in zip(self.files, self.paths):
+        for file, path in zip(self.files, self.paths, strict=False):
             os.close(file)
             try:
                 os.unlink(path)

@@ -129,8 +129,8 @@ def plain(value, depth=0):
 def teach_ipython():
     """Programs that import IPython's display get ours, where there is one."""
     try:
-        from IPython.core import display_functions
         import IPython.display as face
+        from IPython.core import display_functions
     except Exception:
         return
     for module in (display_functions, face):

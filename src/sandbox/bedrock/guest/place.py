@@ -24,7 +24,10 @@ class Place:
         for folder in (self.files, self.aside):
             os.makedirs(folder, exist_ok=True)
         for entry in os.scandir(self.aside):
-            if entry.name.startswith(FETCHED) and time.time() - entry.stat(follow_symlinks=False).st_mtime > FETCHED_WITHIN:
+            if (
+                entry.name.startswith(FETCHED)
+                and time.time() - entry.stat(follow_symlinks=False).st_mtime > FETCHED_WITHIN
+            ):
                 remove(entry.path)
 
     def tell(self, mark, answer):

@@ -39,7 +39,13 @@ def run(told, place):
         code = process.wait()
         out, err = captured.take()
         took = time.monotonic() - began
-        return {"exit_code": 128 - code if code < 0 else code, "reason": reason, "ms": took * 1000, "stdout": out, "stderr": err}
+        return {
+            "exit_code": 128 - code if code < 0 else code,
+            "reason": reason,
+            "ms": took * 1000,
+            "stdout": out,
+            "stderr": err,
+        }
     finally:
         captured.close()
         for name in (f"stop-{mark}", f"command-{mark}"):
@@ -99,7 +105,7 @@ def follow(told, place):
     paths = [os.path.join(place.aside, f"{told['id']}.{stream}") for stream in ("out", "err")]
     while True:
         news, is_over = {}, True
-        for path, stream, seen in zip(paths, ("stdout", "stderr"), told["seen"]):
+        for path, stream, seen in zip(paths, ("stdout", "stderr"), told["seen"], strict=False):
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
                 is_over = False
                 size = os.fstat(file.fileno()).st_size

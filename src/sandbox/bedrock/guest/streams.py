@@ -55,7 +55,7 @@ class Streams:
             else:
                 os.dup2(saved, number)
                 os.close(saved)
-        for name, stream in zip(self.names, self.objects):
+        for name, stream in zip(self.names, self.objects, strict=False):
             setattr(sys, name, stream)
         builtins.input = self.input
 

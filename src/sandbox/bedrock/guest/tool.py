@@ -155,7 +155,8 @@ class Tool:
         """A piece of a file of ours, where it cannot be had otherwise."""
         path = os.path.join(self.place.aside, self.told["name"])
         with open(path, "rb") as file:
-            return {"content": base64.b64encode(read_at(file.fileno(), self.told["first"], self.told["length"])).decode()}
+            content = read_at(file.fileno(), self.told["first"], self.told["length"])
+        return {"content": base64.b64encode(content).decode()}
 
     def forget(self):
         for name in self.told["names"]:
