@@ -1,7 +1,7 @@
 # One word for each thing that a person does here. `make needs` says what must be there first.
 .POSIX:
 .SUFFIXES:
-.PHONY: run test test-clients test-model demo lint guest doubles needs bench fuzz soak openapi \
+.PHONY: run test test-slim test-clients test-model demo lint guest doubles needs bench fuzz soak openapi \
 	settings guest-lock api-fuzz live-e2b live-bedrock
 
 # A shared build folder where CI or a person sets one; the clone's own else.
@@ -17,6 +17,10 @@ test: guest doubles
 	@rm -f $(SEEN)
 	INTERPRETERD_TEST_SEEN=$(SEEN) cargo test --locked
 	@python3 scripts/api-coverage $(SEEN)
+
+# The program without AWS's client builds and works too: unit tests, and what a feature can break.
+test-slim: guest
+	cargo test --locked --no-default-features -- local:: contract:: openapi:: layers:: without_bedrock:: config:: sandbox::
 
 # The vendors' own clients against the stub and the double that stand for their services.
 test-clients: guest

@@ -41,6 +41,8 @@ mod slow;
 mod streams;
 mod support;
 mod wires;
+#[cfg(not(feature = "bedrock"))]
+mod without_bedrock;
 mod workloads;
 mod workloads_absent;
 mod workloads_data;
