@@ -5,6 +5,15 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::config::LogFormat;
 
+/// Libraries that would log what programs print, and what they are given.
+const QUIET: [&str; 5] = [
+    "aws_sdk_bedrockagentcore=info",
+    "aws_smithy_runtime=info",
+    "aws_smithy_http_client=info",
+    "aws_runtime=info",
+    "aws_sigv4=info",
+];
+
 /// Starts logging to standard error, for the whole process.
 ///
 /// # Errors
@@ -13,7 +22,10 @@ pub fn start(
     format: LogFormat,
     filter: &str,
 ) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter = EnvFilter::builder().parse(filter)?;
+    let mut filter = EnvFilter::builder().parse(filter)?;
+    for quiet in QUIET {
+        filter = filter.add_directive(quiet.parse()?);
+    }
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -39,6 +39,12 @@ pub(super) enum BedrockError {
     /// The stream of the answer ended without one.
     #[error("AgentCore answered nothing")]
     Nothing,
+    /// What it was to work on could not be put there, so it was not begun.
+    #[error("the sandbox could not be given what it was to work on")]
+    NotBrought(#[source] Box<BedrockError>),
+    /// It was done, and what came of it could not be fetched.
+    #[error("what came of it could not be fetched")]
+    NotFetched(#[source] Box<BedrockError>),
     /// A tool refused what it was asked for.
     #[error("a tool of AgentCore refused{0}")]
     Tool(Reason),
@@ -56,7 +62,14 @@ pub(super) enum BedrockError {
 impl BedrockError {
     /// True when certainly nothing was done.
     pub(super) fn is_undone(&self) -> bool {
-        matches!(self, Self::NotSent(_) | Self::Refused { .. } | Self::Gone | Self::Busy(_))
+        matches!(
+            self,
+            Self::NotSent(_)
+                | Self::Refused { .. }
+                | Self::Gone
+                | Self::Busy(_)
+                | Self::NotBrought(_)
+        )
     }
 
     pub(super) fn has_status(&self, wanted: u16) -> bool {
@@ -71,6 +84,8 @@ impl BedrockError {
             | Self::Refused { .. }
             | Self::Gone
             | Self::Busy(_)
+            | Self::NotBrought(_)
+            | Self::NotFetched(_)
             | Self::Tool(_)
             | Self::BadAnswer(_)
             | Self::NoInterpreter
@@ -94,6 +109,8 @@ impl From<BedrockError> for SandboxError {
             | BedrockError::Broken(_)
             | BedrockError::TooSlow
             | BedrockError::Nothing
+            | BedrockError::NotBrought(_)
+            | BedrockError::NotFetched(_)
             | BedrockError::BadAnswer(_) => Self::NotReady(Box::new(error)),
         }
     }

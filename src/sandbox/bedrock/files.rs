@@ -98,6 +98,9 @@ impl BedrockSandbox {
             Ok(listing::entry(path, &stamp))
         };
         let put: Result<FileEntry, SandboxError> = put.await;
+        if let Err(SandboxError::NotReady(_)) = put {
+            self.forget_files(); // it may be there all the same
+        }
         if put.is_err() && !machine.is_gone() {
             let parts: Vec<String> =
                 (0..sent.parts).map(|part| format!("{name}.parts/{part}")).collect();
@@ -144,15 +147,19 @@ impl BedrockSandbox {
             json!({"do": "remove", "path": path.as_str(), "condition": told_condition(condition)});
         let _changing = self.changing.lock().await;
         let removed = machine.work::<Value>(told, WORK_LIMIT, Again::WhenFree).await;
-        done(path, removed)?;
-        self.note_removed(path);
-        Ok(())
+        let removed = done(path, removed).map(drop);
+        match &removed {
+            Ok(()) => self.note_removed(path),
+            Err(SandboxError::NotReady(_)) => self.forget_files(), // it may be gone all the same
+            Err(_) => {}
+        }
+        removed
     }
 }
 
 /// The answer, or a refusal as what it means for this file.
 fn done<T>(path: &FilePath, done: Result<Told<T>, BedrockError>) -> Result<T, SandboxError> {
-    match done? {
+    match done.map_err(for_a_file)? {
         Told::Refused(word) => Err(match word.as_str() {
             "absent" => SandboxError::NoSuchFile(path.to_string()),
             "not_a_file" => SandboxError::NotAFile(path.to_string()),
@@ -162,6 +169,14 @@ fn done<T>(path: &FilePath, done: Result<Told<T>, BedrockError>) -> Result<T, Sa
             _ => BedrockError::BadAnswer("a refusal of ours").into(),
         }),
         Told::Answer(answer) => Ok(answer),
+    }
+}
+
+/// A machine that is gone costs a call for a file, and not the session: the next call gets another one.
+fn for_a_file(error: BedrockError) -> SandboxError {
+    match error {
+        BedrockError::Gone => SandboxError::NotReady(Box::new(error)),
+        error => error.into(),
     }
 }
 
@@ -196,7 +211,8 @@ impl Coming {
                 return Ok(Some(STANDARD.encode(slice)));
             }
             if !slice.is_empty() {
-                machine.bring(&format!("{name}.parts/{}", self.parts), slice).await?;
+                let part = format!("{name}.parts/{}", self.parts);
+                machine.bring(&part, slice).await.map_err(for_a_file)?;
                 self.parts += 1;
             }
             if is_last {

@@ -1,5 +1,6 @@
 //! What goes on beside a cell that runs: listeners hear it, and its caller can stop it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -28,11 +29,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(4);
 
 /// A cell that runs, and who cares.
 pub(super) struct Running<'a> {
-    pub(super) machine: &'a Machine,
+    machine: &'a Machine,
     /// The execution's id.
-    pub(super) id: &'a str,
-    pub(super) interrupt: &'a Notify,
-    pub(super) sink: &'a OutputSink,
+    id: &'a str,
+    interrupt: &'a Notify,
+    sink: &'a OutputSink,
+    was_asked_to_stop: AtomicBool,
 }
 
 /// It was told to stop, and went on.
@@ -47,7 +49,20 @@ struct News {
     stderr: String,
 }
 
-impl Running<'_> {
+impl<'a> Running<'a> {
+    pub(super) fn new(
+        machine: &'a Machine,
+        id: &'a str,
+        interrupt: &'a Notify,
+        sink: &'a OutputSink,
+    ) -> Self {
+        Self { machine, id, interrupt, sink, was_asked_to_stop: AtomicBool::new(false) }
+    }
+
+    pub(super) fn was_asked_to_stop(&self) -> bool {
+        self.was_asked_to_stop.load(Ordering::SeqCst)
+    }
+
     /// Awaits what comes of it. Meanwhile listeners hear it, and it is stopped when that is asked for.
     pub(super) async fn until<T>(
         &self,
@@ -65,6 +80,7 @@ impl Running<'_> {
     /// Once it is asked for, tells the cell to stop, by a file that it looks for; over when it did not.
     async fn stop(&self) {
         self.interrupt.notified().await;
+        self.was_asked_to_stop.store(true, Ordering::SeqCst);
         let stopping = async {
             if let Err(error) = self.machine.bring(&stop_file(self.id), Bytes::new()).await {
                 let (id, cause) = (&self.machine.id, chain(&error));

@@ -31,6 +31,10 @@ use crate::domain::weight::weigh;
 const TOOL_LIMIT: Duration = Duration::from_secs(30);
 /// For a slice of a file on its way.
 const SLICE_LIMIT: Duration = Duration::from_secs(60);
+/// For a look whether it is there at all.
+const LIVES_LIMIT: Duration = Duration::from_secs(5);
+/// For a long answer.
+const WHOLE_LIMIT: Duration = Duration::from_secs(45);
 /// For the word that a cell is to stop.
 const BRING_LIMIT: Duration = Duration::from_secs(2);
 /// A kernel takes its time to begin: some interpreters load half of their packages.
@@ -107,7 +111,7 @@ impl Machine {
         started: Started,
         env: &BTreeMap<String, String>,
     ) -> Result<Self, BedrockError> {
-        let program = programs::set_up(env);
+        let program = programs::set_up(env, None);
         let said = execute(&client, &started.id, &program, SET_UP_LIMIT).await?;
         let told = answer(said.printed()?, &program.mark);
         let here =
@@ -124,10 +128,13 @@ impl Machine {
 
     /// Makes its interpreter a kernel once more, with nothing of before in it.
     pub(super) async fn set_up(&self, env: &BTreeMap<String, String>) -> Result<(), BedrockError> {
-        let program = programs::set_up(env);
+        let program = programs::set_up(env, Some(&self.here));
         let said = self.noticed(execute(&self.client, &self.id, &program, SET_UP_LIMIT).await)?;
         let told = answer(said.printed()?, &program.mark);
-        told.and_then(|told| programs::here(told.line)).map(drop).ok_or(BedrockError::NoInterpreter)
+        match told.and_then(|told| programs::here(told.line)) {
+            Some(here) if here.is_at(&self.here) => Ok(()),
+            _ => Err(BedrockError::NoInterpreter),
+        }
     }
 
     /// Hands code over, once. What comes of it must come within the limit.
@@ -147,12 +154,13 @@ impl Machine {
         again: Again,
     ) -> Result<Told<T>, BedrockError> {
         let (said, mark) = self.say(told, limit, again).await?;
-        let told = answer(said.printed()?, &mark);
-        let text = self.whole(told.ok_or(BedrockError::BadAnswer("the answer of a tool"))?).await?;
-        if let Ok(Refused { refused }) = serde_json::from_str(&text) {
-            return Ok(Told::Refused(refused));
-        }
-        Ok(Told::Answer(parsed(&text)?))
+        // from here on it was done, whatever is said
+        let fetched = async {
+            let told = answer(said.printed()?, &mark);
+            let told = told.ok_or(BedrockError::BadAnswer("the answer of a tool"))?;
+            told_of(&self.whole(told).await?)
+        };
+        fetched.await.map_err(|error| BedrockError::NotFetched(Box::new(error)))
     }
 
     /// What a program of ours says of its work, and the mark that its answer bears.
@@ -164,7 +172,10 @@ impl Machine {
     ) -> Result<(Said, String), BedrockError> {
         let program = programs::of_tool(&self.here, told);
         if let Some((name, text)) = &program.arguments {
-            self.bring(name, Bytes::copy_from_slice(text.as_bytes())).await?;
+            let brought = self.bring(name, Bytes::copy_from_slice(text.as_bytes()));
+            let brought = timeout(limit.min(TOOL_LIMIT), brought).await;
+            let brought = brought.unwrap_or(Err(BedrockError::TooSlow));
+            brought.map_err(|error| BedrockError::NotBrought(Box::new(error)))?;
         }
         let arguments = ToolArguments::builder().command(&program.text).build();
         let said = self.invoke(ToolName::ExecuteCommand, arguments, limit, again).await?;
@@ -173,6 +184,10 @@ impl Machine {
 
     /// An answer as it was meant: a long one stands in a file too, as what is printed may be cut.
     pub(super) async fn whole(&self, told: Answer<'_>) -> Result<String, BedrockError> {
+        timeout(WHOLE_LIMIT, self.gathered(told)).await.unwrap_or(Err(BedrockError::TooSlow))
+    }
+
+    async fn gathered(&self, told: Answer<'_>) -> Result<String, BedrockError> {
         let Ok(Elsewhere { aside, bytes, sha256 }) = serde_json::from_str(told.line) else {
             return Ok(told.line.to_owned());
         };
@@ -354,7 +369,8 @@ impl Machine {
             }
             if Instant::now() + PAUSE >= deadline {
                 // where AWS does not answer either, that says nothing of the kernel
-                let lives = self.client.lives(&self.id).await?;
+                let lives = timeout(LIVES_LIMIT, self.client.lives(&self.id)).await;
+                let lives = lives.unwrap_or(Err(BedrockError::TooSlow))?;
                 return Ok(if lives { Listens::No } else { Listens::Gone });
             }
             sleep(PAUSE).await;
@@ -391,6 +407,14 @@ async fn execute(
     let arguments =
         ToolArguments::builder().code(&program.text).language(ProgrammingLanguage::Python).build();
     client.invoke(id, ToolName::ExecuteCode, arguments, limit).await
+}
+
+/// An answer, or the word of ours that it was not done.
+pub(super) fn told_of<T: DeserializeOwned>(text: &str) -> Result<Told<T>, BedrockError> {
+    Ok(match serde_json::from_str(text) {
+        Ok(Refused { refused }) => Told::Refused(refused),
+        Err(_) => Told::Answer(parsed(text)?),
+    })
 }
 
 /// Hostile JSON, read within bounds.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::client::Client;
 use super::collect::Ended;
@@ -20,6 +22,11 @@ use crate::sandbox::{PackagesError, ProviderReport, SandboxError, pip};
 
 /// A machine whose making failed may have been made all the same: a look now, and one later.
 const LOST_LOOKS: [Duration; 2] = [Duration::ZERO, Duration::from_secs(30)];
+/// A machine that could not be stopped costs until its time is over.
+const LATER_STOPS: [Duration; 3] =
+    [Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// How long the service waits at its end for what is still being made.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// What a call takes besides what it does.
 const CALL_LIMIT: Duration = Duration::from_secs(15);
@@ -36,6 +43,9 @@ pub(super) struct Making {
     install_limit: Duration,
     /// What the last machine that was made is like.
     pub(super) seen: Mutex<Option<ProviderReport>>,
+    /// Machines that are being made, looked for after that failed, or stopped.
+    tasks: TaskTracker,
+    over: CancellationToken,
 }
 
 /// What a machine is made for.
@@ -65,23 +75,35 @@ impl Making {
             create_limit,
             install_limit,
             seen: Mutex::default(),
+            tasks: TaskTracker::new(),
+            over: CancellationToken::new(),
         }
     }
 
-    fn name(&self, session_id: SessionId) -> String {
-        format!("{}{session_id}", self.mark)
+    /// Makes a machine. It goes on when this is dropped: what comes to be then is stopped.
+    pub(super) async fn made(making: &Arc<Self>, order: &Order) -> Result<Machine, SandboxError> {
+        let (maker, order) = (Arc::clone(making), order.clone());
+        let (sender, receiver) = oneshot::channel();
+        making.tasks.spawn(async move {
+            // one name for each, by which it is found, and by which it stays one as its token
+            let name = format!("{}{}-{:08x}", maker.mark, order.session_id, fastrand::u32(..));
+            let made = maker.machine(&order, &name).await;
+            let is_made = made.is_ok();
+            if let Err(Ok(unwanted)) = sender.send(made) {
+                Self::stop(&maker, &unwanted.id).await;
+            }
+            // whatever was said: it may have been made all the same
+            if !is_made {
+                Self::look_for(&maker, &name).await;
+            }
+        });
+        receiver.await.unwrap_or(Err(SandboxError::Lost))
     }
 
-    /// Makes a machine. The token makes it one and the same however often it is asked for.
-    pub(super) async fn machine(
-        &self,
-        order: &Order,
-        token: &str,
-    ) -> Result<Machine, SandboxError> {
-        let name = self.name(order.session_id);
+    async fn machine(&self, order: &Order, name: &str) -> Result<Machine, SandboxError> {
         let lifetime = (order.lifetime + MARGIN).max(self.client.entry.session);
         let lifetime = lifetime.min(BedrockEntry::LONGEST);
-        let started = self.client.start(&name, token, lifetime, self.create_limit).await?;
+        let started = self.client.start(name, name, lifetime, self.create_limit).await?;
         let id = started.id.clone();
         let furnished = async {
             let machine = Machine::ready(Arc::clone(&self.client), started, &order.env).await?;
@@ -91,7 +113,7 @@ impl Making {
         };
         let furnished: Result<Machine, SandboxError> = furnished.await;
         if furnished.is_err() {
-            self.stop(&id).await;
+            let _ = self.client.stop(&id, STOP_LIMIT).await; // it is looked for by its name too
         }
         furnished
     }
@@ -132,29 +154,52 @@ impl Making {
         *self.seen.lock().expect("no panic while it is held") = Some(seen);
     }
 
-    /// Ends a machine. One that cannot be ended now ends when its time is over.
-    pub(super) async fn stop(&self, id: &str) {
-        if let Err(error) = self.client.stop(id, STOP_LIMIT).await {
-            let cause = chain(&error);
-            tracing::warn!(
-                error = cause,
-                sandbox.id = id,
-                "a sandbox at AWS was not ended: it ends by itself when its time is over"
-            );
+    /// Ends a machine. One that cannot be ended now is ended later.
+    pub(super) async fn stop(making: &Arc<Self>, id: &str) {
+        if let Err(error) = making.client.stop(id, STOP_LIMIT).await {
+            let error = chain(&error);
+            tracing::warn!(error, sandbox.id = id, "a sandbox at AWS was not ended yet");
+            let (maker, id) = (Arc::clone(making), id.to_owned());
+            making.tasks.spawn(async move {
+                for pause in LATER_STOPS {
+                    if !maker.pause(pause).await || maker.client.stop(&id, STOP_LIMIT).await.is_ok()
+                    {
+                        return;
+                    }
+                }
+                tracing::warn!(sandbox.id = id, "a sandbox at AWS ends when its time is over");
+            });
         }
     }
 
+    /// The same, without waiting.
+    pub(super) fn stop_later(self: &Arc<Self>, id: String) {
+        let maker = Arc::clone(self);
+        self.tasks.spawn(async move { Self::stop(&maker, &id).await });
+    }
+
+    /// Waits, unless the service ends before: then the next start finds what is left.
+    async fn pause(&self, pause: Duration) -> bool {
+        self.over.run_until_cancelled(tokio::time::sleep(pause)).await.is_some()
+    }
+
     /// Looks for a machine whose making failed: AWS may have made it.
-    pub(super) async fn look_for(&self, session_id: SessionId, stop: &CancellationToken) {
+    async fn look_for(making: &Arc<Self>, name: &str) {
         for pause in LOST_LOOKS {
-            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                return; // the next start looks for it
+            if !making.pause(pause).await {
+                return;
             }
-            let found = self.client.list(&self.name(session_id)).await;
-            for id in found.unwrap_or_default() {
+            for id in making.client.list(name).await.unwrap_or_default() {
                 tracing::warn!(sandbox.id = id, "a sandbox that nobody waits for is ended");
-                self.stop(&id).await;
+                Self::stop(making, &id).await;
             }
         }
+    }
+
+    /// Ends what it does by itself.
+    pub(super) async fn close(&self) {
+        self.over.cancel();
+        self.tasks.close();
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks.wait()).await;
     }
 }

@@ -18,9 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::machine::Machine;
 use self::making::{MARGIN, Making, Order};
@@ -35,8 +32,7 @@ use crate::sandbox::{
     Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec, output,
 };
 
-/// How long the service waits at its end for what is still being made.
-const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 const NO_WAY_OUT: &str =
     "its code interpreter reaches no package index (the setting internet is off)";
 
@@ -44,9 +40,6 @@ const NO_WAY_OUT: &str =
 pub struct BedrockProvider {
     maker: Arc<Making>,
     output_bytes: u64,
-    /// Sandboxes that are being made, or looked for after that failed.
-    making: TaskTracker,
-    stop: CancellationToken,
 }
 
 impl BedrockProvider {
@@ -54,12 +47,7 @@ impl BedrockProvider {
     #[must_use]
     pub fn new(entry: &BedrockEntry, limits: &LimitSettings, maker: Maker) -> Self {
         let making = Making::new(entry, maker, limits.create_seconds, limits.install_seconds);
-        Self {
-            maker: Arc::new(making),
-            output_bytes: limits.output_bytes,
-            making: TaskTracker::new(),
-            stop: CancellationToken::new(),
-        }
+        Self { maker: Arc::new(making), output_bytes: limits.output_bytes }
     }
 
     fn entry(&self) -> &BedrockEntry {
@@ -120,24 +108,9 @@ impl SandboxProvider for BedrockProvider {
             lifetime: spec.lifetime,
         };
         let output_cap = self.output_cap(spec.limits.output_bytes);
-        let (sender, receiver) = oneshot::channel();
-        let (maker, stop) = (Arc::clone(&self.maker), self.stop.clone());
-        self.making.spawn(async move {
-            let made = maker.machine(&order, &order.session_id.to_string()).await;
-            let made = made.map(|machine| {
-                BedrockSandbox::new(Arc::clone(&maker), order.clone(), machine, output_cap, true)
-            });
-            let is_made = made.is_ok();
-            if let Err(Ok(unwanted)) = sender.send(made) {
-                unwanted.terminate().await;
-            }
-            // whatever was said: it may have been made all the same
-            if !is_made {
-                maker.look_for(order.session_id, &stop).await;
-            }
-        });
-        let made = receiver.await.unwrap_or(Err(SandboxError::Lost));
-        Ok(made?)
+        let machine = Making::made(&self.maker, &order).await?;
+        let maker = Arc::clone(&self.maker);
+        Ok(BedrockSandbox::new(maker, order, machine, output_cap, true))
     }
 
     async fn attach(
@@ -168,7 +141,7 @@ impl SandboxProvider for BedrockProvider {
     }
 
     async fn end(&self, record: &SandboxRecord) -> Result<(), SandboxError> {
-        Ok(self.maker.client.stop(&record.sandbox_id, CLOSE_LIMIT).await?)
+        Ok(self.maker.client.stop(&record.sandbox_id, STOP_LIMIT).await?)
     }
 
     fn outlives(&self) -> bool {
@@ -185,8 +158,6 @@ impl SandboxProvider for BedrockProvider {
     }
 
     async fn close(&self) {
-        self.stop.cancel();
-        self.making.close();
-        let _ = tokio::time::timeout(CLOSE_LIMIT, self.making.wait()).await;
+        self.maker.close().await;
     }
 }

@@ -65,15 +65,22 @@ impl Here {
             && packages.all(|(name, version)| is_known(name) && is_word(version, ".+-!_"))
     }
 
+    /// Whether it is the same place.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        self.folder == other.folder
+    }
+
     pub(super) fn python(&self) -> &str {
         &self.python
     }
 }
 
-/// Makes the interpreter a session's kernel, whatever was there before.
-pub(super) fn set_up(env: &BTreeMap<String, String>) -> Program {
+/// Makes the interpreter a session's kernel, whatever was there before: where it was, once that is known.
+pub(super) fn set_up(env: &BTreeMap<String, String>, here: Option<&Here>) -> Program {
     let modules = [PLACE.as_slice(), &OF_KERNEL].concat();
-    asked("kernel", json!({"do": "set_up", "env": env, "packages": NOTABLE}), &modules)
+    let folder = here.map(|here| here.folder.as_str());
+    let told = json!({"do": "set_up", "env": env, "packages": NOTABLE, "folder": folder});
+    asked("kernel", told, &modules)
 }
 
 /// Asks the kernel for something: a cell to be run, or whether it listens.
@@ -139,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_told_never_becomes_code_and_means_nothing_to_a_shell() {
         let env = BTreeMap::from([("A".to_owned(), "'\n\\\"); print('x') $(id)".to_owned())]);
-        let program = set_up(&env);
+        let program = set_up(&env, None);
         assert!(!program.text.contains("id)") && program.text.lines().count() == 1);
         let here = here(&somewhere("/w", "/usr/bin/python3").to_string()).expect("sound");
         let line = of_tool(&here, json!({"do": "shell", "command": "\"; $(id) `id` \\"})).text;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::collect::{Found, Heard, Left, Outcome};
 use super::error::BedrockError;
 use super::follow::{DidNotHear, Running};
-use super::machine::{Again, Machine, parsed};
+use super::machine::{Again, Machine, Told, told_of};
 use super::programs::{self, answer};
 use super::sandbox::BedrockSandbox;
 use super::wire::Said;
@@ -49,6 +49,8 @@ struct Run {
     heard: Heard,
     end: End,
     took: Duration,
+    /// An interrupt came for it.
+    was_asked_to_stop: bool,
 }
 
 /// What an interpreter says that is no kernel of ours.
@@ -92,19 +94,19 @@ impl BedrockSandbox {
             if !run.is_undone() {
                 break run;
             }
-            match run.end {
+            match &run.end {
                 End::Failed(BedrockError::Busy(_)) if Instant::now() < busy_until => {
                     sleep(BUSY_PAUSE).await;
                 }
                 End::Failed(BedrockError::Gone) if hand_overs < HAND_OVERS => hand_overs += 1,
-                End::Said(_) if hand_overs < HAND_OVERS => {
-                    hand_overs += 1;
-                    self.suspect();
+                // believed once, and only when a look at the kernel says the same: its own code may say so
+                End::Said(_) if hand_overs == 1 && self.is_anew(&run.machine).await? => {
+                    hand_overs = HAND_OVERS;
                 }
-                End::Failed(error) => return Err(error.into()),
-                End::Said(_) | End::TimedOut | End::Interrupted => {
-                    return Err(BedrockError::NoInterpreter.into());
-                }
+                End::Said(_) | End::Failed(_) | End::TimedOut | End::Interrupted => break run,
+            }
+            if run.was_asked_to_stop {
+                self.interrupt.notify_one();
             }
         };
         self.tell(run, cell, sink, &mut execution).await?;
@@ -119,7 +121,7 @@ impl BedrockSandbox {
         }));
         let mut heard = Heard::nothing();
         let started = Instant::now();
-        let running = Running { machine: &machine, id: &id, interrupt: &self.interrupt, sink };
+        let running = Running::new(&machine, &id, &self.interrupt, sink);
         let handing = machine.execute(&program, cell.timeout + GRACE);
         let end = match running.until(&mut heard, handing).await {
             Ok(Ok(said)) => End::Said(said),
@@ -127,7 +129,8 @@ impl BedrockSandbox {
             Ok(Err(error)) => End::Failed(error),
             Err(DidNotHear) => End::Interrupted,
         };
-        Run { machine, mark: program.mark, heard, end, took: started.elapsed() }
+        let (took, was_asked_to_stop) = (started.elapsed(), running.was_asked_to_stop());
+        Run { machine, mark: program.mark, heard, end, took, was_asked_to_stop }
     }
 
     /// Tells the execution what came of the hand-over, and sees to it that the next one finds a kernel
@@ -143,7 +146,10 @@ impl BedrockSandbox {
         match std::mem::replace(&mut run.end, End::TimedOut) {
             End::Failed(error) if error.is_undone() => return Err(error.into()),
             End::Said(mut said) => match self.outcome(&run, &said).await {
-                Ok(Some(outcome)) => {
+                // our kernel did not begin it
+                Ok(Some(Told::Refused(word))) if word == "full" => return Err(SandboxError::Full),
+                Ok(Some(Told::Refused(_))) => return Err(SandboxError::HeldBack),
+                Ok(Some(Told::Answer(outcome))) => {
                     let shown = std::mem::take(&mut said.outputs);
                     let hearing = (self.output_cap, &mut run.heard, sink);
                     let found = outcome.tell(execution, cell, shown, hearing);
@@ -156,7 +162,6 @@ impl BedrockSandbox {
                         "the interpreter ended: it exited, crashed, or ran out of memory{words}"
                     );
                     fail(execution, ExecutionStatus::Error, FailureKind::Killed, message);
-                    self.lose_state();
                 }
                 Ok(None) => unknown(execution, "the sandbox's answer holds no result of the code"),
                 Err(error) => unknown(execution, &error.to_string()),
@@ -183,13 +188,13 @@ impl BedrockSandbox {
     }
 
     /// What our kernel said; None where it did not live to say anything.
-    async fn outcome(&self, run: &Run, said: &Said) -> Result<Option<Outcome>, BedrockError> {
+    async fn outcome(&self, run: &Run, said: &Said) -> Result<Option<Told<Outcome>>, BedrockError> {
         let printed = match said.printed() {
             Err(BedrockError::Tool(_)) => return Ok(None),
             printed => printed?,
         };
         let Some(told) = answer(printed, &run.mark) else { return Ok(None) };
-        parsed(&run.machine.whole(told).await?).map(Some)
+        told_of(&run.machine.whole(told).await?).map(Some)
     }
 
     /// What a cell printed that could not tell of itself, as far as it can be had.
@@ -203,7 +208,7 @@ impl BedrockSandbox {
         let told = json!({"do": "take", "id": cell.id, "output_bytes": self.output_cap});
         let taken = run.machine.work::<Left>(told, LEFT_LIMIT, Again::WhenFree);
         let taken = tokio::time::timeout(LEFT_LIMIT, taken).await.ok()?;
-        let left = taken.and_then(super::machine::Told::expected).ok()?;
+        let left = taken.and_then(Told::expected).ok()?;
         left.printed.tell(execution, self.output_cap, &mut run.heard, sink);
         Some(left.found)
     }

@@ -22,7 +22,7 @@ use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, Language};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
-use crate::domain::id::{ExecutionId, SessionId};
+use crate::domain::id::SessionId;
 use crate::domain::package::PackageSet;
 use crate::domain::session::SandboxRecord;
 use crate::sandbox::listing::{Listing, Stamp};
@@ -30,6 +30,8 @@ use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxSpec};
 
 /// A machine outlives each cell by so much at least: what came of the cell must be told too.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long a look at the files before a cell may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// How long a change of a caller is waited for.
 const CHANGE_LIMIT: Duration = Duration::from_secs(5);
 /// The file that stops what runs, whatever it is.
@@ -138,11 +140,9 @@ impl BedrockSandbox {
             self.note_loss();
             self.stop(&gone); // who said that it is gone may have been wrong
         }
-        let token = format!("{}-{}", self.order.session_id, ExecutionId::new());
-        let order = self.order.clone();
-        let machine = Arc::new(self.making.machine(&order, &token).await?);
+        let machine = Arc::new(Making::made(&self.making, &self.order).await?);
         if self.is_over() {
-            self.making.stop(&machine.id).await;
+            self.stop(&machine);
             return Err(SandboxError::Lost);
         }
         *self.last.lock().expect("no panic while it is held") = Last::of(&machine);
@@ -162,8 +162,7 @@ impl BedrockSandbox {
     }
 
     fn stop(&self, machine: &Machine) {
-        let (making, id) = (Arc::clone(&self.making), machine.id.clone());
-        tokio::spawn(async move { making.stop(&id).await });
+        self.making.stop_later(machine.id.clone());
     }
 
     fn note_loss(&self) {
@@ -180,11 +179,11 @@ impl BedrockSandbox {
         }
     }
 
-    pub(super) fn suspect(&self) {
+    fn suspect(&self) {
         self.suspect.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn lose_state(&self) {
+    fn lose_state(&self) {
         self.state_lost.store(true, Ordering::SeqCst);
     }
 
@@ -203,7 +202,7 @@ impl BedrockSandbox {
     /// The files as they are before a cell, where they were not looked at since the last one.
     async fn know_files(&self, machine: &Machine) {
         let is_known = self.files().listing.is_some();
-        if !is_known && let Ok(listing) = self.look(machine).await {
+        if !is_known && let Ok(Ok(listing)) = timeout(LOOK_LIMIT, self.look(machine)).await {
             self.files().listing.get_or_insert(listing);
         }
         self.files().put_in = Listing::default();
@@ -250,6 +249,16 @@ impl BedrockSandbox {
             Listens::No | Listens::Gone => self.give_up(machine).await,
         }
         Ok(())
+    }
+
+    /// Whether a kernel is a new one. It is set up then, and what that cost is noted.
+    pub(super) async fn is_anew(&self, machine: &Arc<Machine>) -> Result<bool, SandboxError> {
+        let listens = machine.listens(None, PROBE_LIMIT).await?;
+        if listens == Listens::Anew {
+            self.lose_state();
+            machine.set_up(self.env()).await?;
+        }
+        Ok(listens == Listens::Anew)
     }
 
     /// The same after a cell that ended badly: what cannot be known now is looked for before the next one.
@@ -404,7 +413,7 @@ impl Sandbox for BedrockSandbox {
     async fn terminate(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         let id = self.last.lock().expect("no panic while it is held").id.clone();
-        self.making.stop(&id).await;
+        Making::stop(&self.making, &id).await;
     }
 }
 

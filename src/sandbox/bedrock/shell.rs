@@ -50,9 +50,9 @@ impl BedrockSandbox {
                 self.tell_files(Some(found), &mut execution).await;
                 return Ok(execution);
             }
-            Ok(Ok(refused)) => {
-                return Err(refused.expected().map_or_else(Into::into, |_| SandboxError::Lost));
-            }
+            // our program did not begin it
+            Ok(Ok(Told::Refused(word))) if word == "full" => return Err(SandboxError::Full),
+            Ok(Ok(Told::Refused(_))) => return Err(SandboxError::HeldBack),
             Ok(Err(error)) if error.is_undone() => return Err(error.into()),
             Ok(Err(BedrockError::TooSlow)) => tell_timeout(&mut execution, cell.timeout),
             Ok(Err(error)) => {
@@ -79,7 +79,7 @@ impl BedrockSandbox {
             "do": "shell", "id": id, "argv": null, "command": cell.code, "env": env, "stdin": cell.stdin,
             "seconds": cell.timeout.as_secs_f64(), "output_bytes": self.output_cap,
         });
-        let running = Running { machine, id: &id, interrupt: &self.interrupt, sink };
+        let running = Running::new(machine, &id, &self.interrupt, sink);
         let handing = machine.work::<Ended>(told, cell.timeout + GRACE, Again::Never);
         running.until(heard, handing).await
     }

@@ -114,8 +114,9 @@ where
             BedrockError::NotSent(Box::new(error))
         }
         (SdkError::ServiceError(_), Some(404)) if is_absent(code.as_deref()) => BedrockError::Gone,
-        (SdkError::ServiceError(_), Some(409)) => BedrockError::Busy(reason),
-        (SdkError::ServiceError(_), Some(status @ 400..=499)) => {
+        (SdkError::ServiceError(_), Some(409)) if code.is_some() => BedrockError::Busy(reason),
+        // what bears no name of AWS's is of somebody between us, who may have passed it on
+        (SdkError::ServiceError(_), Some(status @ (400..=407 | 410..=499))) if code.is_some() => {
             BedrockError::Refused { status, code, reason }
         }
         (SdkError::ServiceError(_), _) => BedrockError::Failed(reason),

@@ -69,7 +69,7 @@ async fn output_that_is_cut_on_its_way_is_fetched() {
 #[tokio::test]
 async fn a_service_that_does_one_thing_at_a_time_will_do() {
     for calls in ["conflict", "queue"] {
-        let (_aws, server) = works_with(&["--calls", calls]).await;
+        let (aws, server) = works_with(&["--calls", calls]).await;
         let caller = server.caller();
         let session = caller.session().await;
         let running =
@@ -90,7 +90,14 @@ async fn a_service_that_does_one_thing_at_a_time_will_do() {
         // nothing can be done beside a cell, so an interrupt is not heard
         let path = session.path("/exec");
         let cell = caller.post(&path, json!({"code": "import time\ntime.sleep(60)"}));
+        let executed = aws.executed().await;
         let interrupting = async {
+            must_come(async {
+                while aws.executed().await == executed {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
             loop {
                 caller.post(&session.path("/interrupt"), Value::Null).await;
             }
@@ -100,7 +107,7 @@ async fn a_service_that_does_one_thing_at_a_time_will_do() {
             () = interrupting => unreachable!("it goes on until it is heard"),
         };
         assert_eq!(execution["failure"]["kind"], "interrupted", "{calls}: {execution}");
-        assert_eq!(losses(&execution), (true, true), "{calls}");
+        assert_eq!(losses(&execution), (true, true), "{calls}: {execution}");
         assert_eq!(session.text("6 * 7").await, "42");
     }
 }

@@ -1,5 +1,6 @@
 """Ends a cell from inside: when its time is over, or when its caller wants it to."""
 
+import _thread
 import ctypes
 import os
 import signal
@@ -9,6 +10,7 @@ import time
 LOOKS_EVERY = 0.1
 STRIKES_EVERY = 0.5
 NUMBER = signal.SIGRTMIN + 7  # programs use SIGALRM and SIGINT themselves
+MAIN = threading.main_thread().ident
 
 
 class CellEnded(BaseException):
@@ -20,29 +22,32 @@ class Alarm:
 
     def __init__(self, stop_files, captured, seconds):
         self.stop_files, self.captured, self.seconds = stop_files, captured, seconds
-        self.thread = threading.get_ident()
-        self.is_main = threading.current_thread() is threading.main_thread()
-        self.lock = threading.Lock()
-        self.over = threading.Event()
+        self.thread = _thread.get_ident()
+        self.pid = os.getpid()
+        self.lock = _thread.allocate_lock()
+        self.over = _thread.allocate_lock()  # held while the cell runs
         self.running = False
         self.reason = None
         self.strikes = 0
 
     def __enter__(self):
-        if self.is_main:
+        if self.thread == MAIN:
             # for good: a strike that comes late must find it
             signal.signal(NUMBER, self.heard)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [NUMBER])
+        self.over.acquire()
         self.running = True
-        self.watcher = threading.Thread(target=self.watch, name="interpreterd", daemon=True)
-        self.watcher.start()
+        # no thread that programs see: they wait for all that they see
+        _thread.start_new_thread(self.watch, ())
         return self
 
     def __exit__(self, *_):
         self.running = False
+        if os.getpid() != self.pid:
+            return  # a child that was forked while the lock was held
         with self.lock:
-            self.over.set()
-            if not self.is_main:
+            self.over.release()
+            if self.thread != MAIN:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), None)
 
     def watch(self):
@@ -50,7 +55,7 @@ class Alarm:
         strikes_at = None
         while True:
             now = time.monotonic()
-            if self.reason is None and any(os.path.exists(file) for file in self.stop_files):
+            if self.reason is None and any(exists(file) for file in self.stop_files):
                 self.reason, strikes_at = "interrupted", now
             if self.reason is None and now >= ends:
                 self.reason, strikes_at = "timeout", now
@@ -58,18 +63,18 @@ class Alarm:
                 self.strike()
                 strikes_at = now + STRIKES_EVERY
             with self.lock:
-                if self.over.is_set():
+                if not self.over.locked():
                     return
                 self.captured.bound()
-            if self.over.wait(min(LOOKS_EVERY, max(ends - now, 0.01))):
+            if self.over.acquire(timeout=min(LOOKS_EVERY, max(ends - now, 0.01))):
                 return
 
     def strike(self):
         with self.lock:
-            if self.over.is_set():
+            if not self.over.locked():
                 return
             self.strikes += 1
-            if self.is_main:
+            if self.thread == MAIN:
                 signal.pthread_kill(self.thread, NUMBER)
             else:
                 kind = ctypes.py_object(self.kind())
@@ -81,3 +86,11 @@ class Alarm:
     def heard(self, *_):
         if self.running:
             raise self.kind()
+
+
+def exists(path):
+    try:
+        os.stat(path)
+        return True
+    except OSError:
+        return False

@@ -4,6 +4,8 @@ import base64
 import ctypes
 import os
 
+from _interpreterd.place import remove
+
 KEPT_WHOLE = 64 << 20  # of each stream, on disk while the program runs
 HOLE = 0x3  # FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE
 
@@ -11,9 +13,9 @@ HOLE = 0x3  # FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE
 class Captured:
     """The two streams of one program. Others read the files while it runs; they go with its end."""
 
-    def __init__(self, aside, name, most):
+    def __init__(self, place, name, most):
         self.most = most
-        self.paths = [os.path.join(aside, f"{name}.{stream}") for stream in ("out", "err")]
+        self.paths = [place.beside(f"{name}.{stream}") for stream in ("out", "err")]
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self.files = [os.open(path, flags, 0o600) for path in self.paths]
 
@@ -26,24 +28,22 @@ class Captured:
 
     def take(self):
         """Head, tail and length of both."""
-        return [self.ends(file) for file in self.files]
-
-    def ends(self, file):
-        size = os.fstat(file).st_size
-        if size <= self.most:
-            head, tail = read_at(file, 0, size), b""
-        else:
-            half = self.most // 2
-            head, tail = read_at(file, 0, half), read_at(file, size - (self.most - half), self.most - half)
-        return {"head": encoded(head), "tail": encoded(tail), "bytes": size}
+        return [ends(file, self.most) for file in self.files]
 
     def close(self):
-        for file, path in zip(self.files, self.paths, strict=False):
+        for file, path in zip(self.files, self.paths, strict=True):
             os.close(file)
-            try:
-                os.unlink(path)
-            except OSError:
-                pass
+            remove(path)
+
+
+def ends(file, most):
+    size = os.fstat(file).st_size
+    if size <= most:
+        head, tail = read_at(file, 0, size), b""
+    else:
+        half = most // 2
+        head, tail = read_at(file, 0, half), read_at(file, size - (most - half), most - half)
+    return {"head": encoded(head), "tail": encoded(tail), "bytes": size}
 
 
 def punch(file, first, end):

@@ -2,11 +2,13 @@
 
 import base64
 import json
-import sys
+import math
+import os
 
 from _interpreterd.place import readable
 
 MOST_OUTPUTS = 10_000
+DEEPEST = 40
 MOST_BYTES = 16 << 20  # of all rich results of a cell
 METHODS = {
     "text/html": "_repr_html_",
@@ -25,35 +27,54 @@ class Shown:
     """The rich results of one cell."""
 
     def __init__(self):
-        self.outputs, self.ids, self.size, self.cut = [], [], 0, False
+        self.outputs, self.ids, self.sizes, self.size, self.cut = [], [], [], 0, False
 
     def add(self, data, metadata=None, main=False, display_id=None, update=False):
         output = {"data": plain(data), "metadata": plain(metadata or {}), "main": main}
         size = len(json.dumps(output))
-        if len(self.outputs) >= MOST_OUTPUTS or self.size + size > MOST_BYTES:
+        place = self.ids.index(display_id) if update and display_id in self.ids else None
+        before = 0 if place is None else self.sizes[place]
+        if len(self.outputs) >= MOST_OUTPUTS or self.size - before + size > MOST_BYTES:
             self.cut = True
             return
-        self.size += size
-        if update and display_id in self.ids:
-            self.outputs[self.ids.index(display_id)] = output
-            return
-        self.outputs.append(output)
-        self.ids.append(display_id)
+        self.size += size - before
+        if place is not None:
+            self.outputs[place], self.sizes[place] = output, size
+        else:
+            self.outputs.append(output)
+            self.ids.append(display_id)
+            self.sizes.append(size)
+
+
+class Handle:
+    """What shows something in the place of what was shown before."""
+
+    def __init__(self, display_id):
+        self.display_id = display_id
+
+    def display(self, value, **more):
+        display(value, display_id=self.display_id, **more)
+
+    def update(self, value, **more):
+        display(value, display_id=self.display_id, update=True, **more)
 
 
 class Current:
-    """What the running cell has shown; None while none runs."""
+    """What the running cell has shown, None while none runs; and what makes pictures of figures."""
 
     shown = None
+    draw = None
 
 
 def display(*values, raw=False, metadata=None, display_id=None, update=False, **_):
     """Shows values, as IPython's function of this name does."""
-    if Current.shown is None:
-        return
-    for value in values:
-        data, own = (value, {}) if raw else bundle(value)
-        Current.shown.add(data, metadata or own, display_id=display_id, update=update)
+    if display_id is True:
+        display_id = os.urandom(8).hex()
+    if Current.shown is not None:
+        for value in values:
+            data, own = (value, {}) if raw else bundle(value)
+            Current.shown.add(data, metadata or own, display_id=display_id, update=update)
+    return None if display_id is None else Handle(display_id)
 
 
 def publish(data, metadata=None, *, transient=None, update=False, **_):
@@ -74,9 +95,8 @@ def bundle(value):
             data.update({mime: part for mime, part in whole.items() if part is not None})
         if isinstance(about, dict):
             metadata.update(about)
-        drawn = figure(value)
-        if drawn is not None:
-            data["image/png"] = drawn
+        if Current.draw is not None:
+            put(data, metadata, "image/png", Current.draw(value))
     data.setdefault("text/plain", repr(value))
     return data, metadata
 
@@ -100,28 +120,23 @@ def called(value, method, **arguments):
         return None
 
 
-def figure(value):
-    module = sys.modules.get("matplotlib.figure")
-    if module is None or not isinstance(value, module.Figure):
-        return None
-    from _interpreterd.figures import png
-
-    return png(value)
-
-
 def plain(value, depth=0):
     """A value of which JSON can be made, whatever it is."""
     if isinstance(value, str):
         return readable(str.__str__(value))
-    if value is None or isinstance(value, (bool, int)):
+    if value is None or value is True or value is False:
         return value
+    if isinstance(value, int):
+        number = int.__int__(value)
+        return number if abs(number) < 1 << 63 else hex(number)  # it may be too long for a decimal one
     if isinstance(value, float):
-        return value if value - value == 0 else readable(repr(value))
+        number = float.__float__(value)
+        return number if math.isfinite(number) else float.__repr__(number)
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
-    if depth < 50 and isinstance(value, dict):
-        return {plain(str(key)): plain(part, depth + 1) for key, part in value.items()}
-    if depth < 50 and isinstance(value, (list, tuple)):
+    if depth < DEEPEST and isinstance(value, dict):
+        return {plain(str(key)): plain(part, depth + 1) for key, part in dict.items(value)}
+    if depth < DEEPEST and isinstance(value, (list, tuple)):
         return [plain(part, depth + 1) for part in value]
     return readable(str(value))
 

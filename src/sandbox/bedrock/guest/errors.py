@@ -4,7 +4,7 @@ import traceback
 
 from _interpreterd.place import readable
 
-CELLS = "<cell "
+CELLS, OURS = "<cell ", "<interpreterd "
 MOST_TRACEBACK, MOST_MESSAGE = 200_000, 20_000
 MOST_FRAMES = 60
 
@@ -18,21 +18,26 @@ def told(error, name):
         text = f"{type(error).__name__}: its traceback cannot be shown"
     if len(text) > MOST_TRACEBACK:
         text = f"{text[: MOST_TRACEBACK // 2]}\n...\n{text[-MOST_TRACEBACK // 2 :]}"
-    try:
-        message = str(error)[:MOST_MESSAGE]
-    except BaseException:
-        message = "<unprintable>"
     return {
         "name": readable(type(error).__name__),
-        "message": readable(message),
+        "message": message_of(error),
         "traceback": readable(text),
         "line": line_in(error, frames, name),
     }
 
 
+def message_of(value):
+    try:
+        return readable(str(value))[:MOST_MESSAGE]
+    except BaseException:
+        return "<unprintable>"
+
+
 def lines_of(error, frames):
     limit = -MOST_FRAMES // 3 if length(frames) > MOST_FRAMES else None
-    return traceback.format_exception(type(error), error.with_traceback(frames), frames, limit=limit)
+    whole = traceback.TracebackException(type(error), error, frames, limit=limit)
+    whole.stack[:] = [frame for frame in whole.stack if not frame.filename.startswith(OURS)]
+    return whole.format()
 
 
 def length(frames):
@@ -57,15 +62,15 @@ def line_in(error, frames, name):
         frames = frames.tb_next
     if line is None and isinstance(error, SyntaxError) and error.filename == name:
         line = error.lineno
-    return line
+    return line if type(line) is int and 0 < line < 1 << 31 else None
 
 
 def of_exit(error):
     """sys.exit() ends the cell with its code; the session lives on."""
     code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    code &= 0xFF
+    code = int(code) & 0xFF
     if code == 0:
         return {"exit_code": 0, "error": None}
-    message = readable(str(error.code))[:MOST_MESSAGE]
+    message = message_of(error.code)
     text = f"SystemExit: {message}"
     return {"exit_code": code, "error": {"name": "SystemExit", "message": message, "traceback": text, "line": None}}

@@ -38,7 +38,7 @@ class Backend(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install(environ):
-    if not any(isinstance(finder, Backend) for finder in sys.meta_path):
+    if not any(type(finder).__name__ == "Backend" for finder in sys.meta_path):
         sys.meta_path.insert(0, Backend())
     environ.setdefault("MPLBACKEND", "Agg")  # for programs that are started: ours is not there
     if "matplotlib.pyplot" in sys.modules:  # the interpreter has brought it along
@@ -71,8 +71,15 @@ def show_left_open():
         show_open()
 
 
-def png(figure):
+def png(value):
+    """The picture of a figure; None of anything else."""
+    module = sys.modules.get("matplotlib.figure")
+    if module is None or not isinstance(value, module.Figure):
+        return None
     buffer = io.BytesIO()
     # a figure may hold what cannot be drawn: that is the cell's own error
-    figure.savefig(buffer, format="png", bbox_inches="tight")
+    value.savefig(buffer, format="png", bbox_inches="tight")
     return buffer.getvalue()
+
+
+display.Current.draw = png

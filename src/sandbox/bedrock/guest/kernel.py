@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import builtins
 import importlib
 import importlib.metadata
 import inspect
@@ -18,19 +19,20 @@ from _interpreterd.captured import Captured
 from _interpreterd.place import Place, readable, remove
 from _interpreterd.streams import Streams
 
+TASK_ENDS = 0.5  # seconds that the task of a cell has to end once the cell is over
+
 
 class Kernel:
     """What lives from cell to cell."""
 
     def __init__(self, told):
-        self.folder = os.getcwd()
+        self.folder = told["folder"] or os.getcwd()
         self.place = Place(os.path.join(self.folder, "files"), os.path.join(self.folder, ".interpreterd"))
         self.place.prepare()
-        remove(os.path.join(self.place.aside, "stop-any"))  # it was meant for the kernel before
-        self.streams = Streams()
+        self.streams = Streams(self.place)
         self.main = types.ModuleType("__main__")
-        self.main.__dict__.update(__builtins__=__builtins__, display=display.display)
-        self.loop = None
+        self.main.__dict__.update(__builtins__=builtins, display=display.display)
+        self.loop, self.task = None, None
         self.count = 0
         self.running = None
         self.pid = os.getpid()
@@ -51,23 +53,27 @@ class Kernel:
         }
 
     def run(self, told):
-        """Runs a cell and gives what came of it."""
+        """Runs a cell and gives what came of it. An OSError says that it was not begun."""
         self.place.prepare()
         mark, number = told["id"], self.count + 1
-        captured = Captured(self.place.aside, mark, told["output_bytes"])
-        stop_files = [os.path.join(self.place.aside, f"stop-{name}") for name in (mark, "any")]
+        remove(self.place.beside("stop-any"))
+        captured = Captured(self.place, mark, told["output_bytes"])
+        try:
+            self.streams.lend(mark, captured, told["stdin"])
+        except OSError:
+            captured.close()
+            raise
+        stop_files = [self.place.beside(f"stop-{name}") for name in (mark, "any")]
         alarm = Alarm(stop_files, captured, told["seconds"])
         display.Current.shown = shown = display.Shown()
         self.running, self.count = mark, number
         lent, began = lend(told["env"]), time.monotonic()
-        self.streams.lend(captured, told["stdin"])
         try:
             outcome = self.outcome(told["code"], f"<cell {number}>", alarm)
         finally:
             if os.getpid() != self.pid:
                 os._exit(0)  # a child of os.fork() that ran off the end of the cell
             took = time.monotonic() - began
-            self.streams.flush()
             display.Current.shown = None
             self.streams.take_back()
             lend(lent)
@@ -80,7 +86,7 @@ class Kernel:
             ms=took * 1000,
             stdout=out,
             stderr=err,
-            late=readable(self.streams.late.take()),
+            late=readable(self.streams.take_late()),
             outputs=shown.outputs,
             cut=shown.cut,
             reason=alarm.reason,
@@ -102,6 +108,7 @@ class Kernel:
         except SystemExit as error:
             return errors.of_exit(error)
         except (KeyboardInterrupt, CellEnded) as error:
+            self.end_task()
             return {"exit_code": 130, "error": errors.told(error, name)}
         except BaseException as error:
             return {"exit_code": 1, "error": errors.told(error, name)}
@@ -110,24 +117,49 @@ class Kernel:
 
     def value(self, code, name):
         """Runs it, and gives the value of its last expression."""
-        lines = code.splitlines(keepends=True)
-        linecache.cache[name] = (len(code), None, lines, name)
+        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         tree = ast.parse(code, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        whole = [compile_part(tree, name, "exec")]
+        parts = [compile_part(tree, name, "exec")]
         if last is not None:
-            whole.append(compile_part(ast.Expression(last.value), name, "eval"))
-        value = None
-        for part in whole:
-            value = self.evaluate(part)
+            parts.append(compile_part(ast.Expression(last.value), name, "eval"))
+        if any(part.co_flags & inspect.CO_COROUTINE for part in parts):
+            value = self.awaited(parts)
+        else:
+            for part in parts:
+                value = eval(part, self.main.__dict__)
         return None if last is None or code.rstrip().endswith(";") else value
 
-    def evaluate(self, part):
-        if not part.co_flags & inspect.CO_COROUTINE:
-            return eval(part, self.main.__dict__)
+    def awaited(self, parts):
+        """All of a cell that awaits runs in one task, so that it has its loop from the first line on."""
+
+        async def whole():
+            value = None
+            for part in parts:
+                value = eval(part, self.main.__dict__)
+                if part.co_flags & inspect.CO_COROUTINE:
+                    value = await value
+            return value
+
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
-        return self.loop.run_until_complete(eval(part, self.main.__dict__))
+        asyncio.set_event_loop(self.loop)
+        self.task = self.loop.create_task(whole())
+        return self.loop.run_until_complete(self.task)
+
+    def end_task(self):
+        """What a cell awaited must not go on in the next one. A loop that does not let go is given up."""
+        task, self.task = self.task, None
+        if task is None or task.done():
+            return
+        task.cancel()
+        try:
+            self.loop.run_until_complete(asyncio.wait({task}, timeout=TASK_ENDS))
+        except BaseException:
+            pass
+        if not task.done():
+            self.main.__dict__.setdefault("_interpreterd_given_up", []).append(self.loop)
+            self.loop = None
 
 
 class Aside:
@@ -183,21 +215,31 @@ def shorten(outcome):
     return outcome
 
 
+class Current:
+    """The kernel of this interpreter, once it was set up."""
+
+    kernel = None
+
+
 def answer(told):
     """What the service asks of the interpreter: one line, which bears its mark."""
-    kernel = getattr(sys.modules["_interpreterd"], "kernel", None)
     if told["do"] == "set_up":
-        kernel = sys.modules["_interpreterd"].kernel = Kernel(told)
-        return kernel.place.tell(told["mark"], kernel.here(told["packages"]))
+        Current.kernel = None
+        Current.kernel = Kernel(told)
+        return Current.kernel.place.tell(told["mark"], Current.kernel.here(told["packages"]))
+    kernel, mark = Current.kernel, told["mark"]
     if kernel is None:
-        return told["mark"] + '{"absent":true}'
+        return mark + '{"absent":true}'
     if told["do"] == "probe":
         importlib.invalidate_caches()  # packages may have come since it began
-        remove(os.path.join(kernel.place.aside, "stop-any"))
-        return kernel.place.tell(told["mark"], {"running": kernel.running})
+        remove(kernel.place.beside("stop-any"))
+        return kernel.place.tell(mark, {"running": kernel.running})
     with Aside():
-        outcome = kernel.run(told)
+        try:
+            outcome = kernel.run(told)
+        except OSError as error:
+            return kernel.place.tell(mark, {"refused": "full" if error.errno in (28, 122) else "held_back"})
     try:
-        return kernel.place.tell(told["mark"], outcome)
+        return kernel.place.tell(mark, outcome)
     except OSError:  # the disk is full
-        return kernel.place.tell(told["mark"], shorten(outcome))
+        return kernel.place.tell(mark, shorten(outcome))

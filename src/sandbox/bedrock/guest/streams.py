@@ -4,106 +4,139 @@ import builtins
 import io
 import os
 import sys
-import tempfile
 import threading
 
+from _interpreterd.place import remove, write
+
 MOST_LATE = 64 << 10
+CELL = "_interpreterd_cell"  # of a thread: the cell that it belongs to
+NAMES = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 
 
 class Streams:
     """Lent to one cell after another. Between cells everything is as the interpreter had it."""
 
-    def __init__(self):
-        self.out, self.err = layer(1), layer(2)
-        self.saved = []
-        self.late = Late()
+    def __init__(self, place):
+        self.place = place
+        self.cell = None
+        self.thread = None
+        self.late = ""
+        self.out, self.err = Stream(self, 1), Stream(self, 2)
+        mark_threads(self)
 
-    def lend(self, captured, stdin):
-        self.saved = [os.dup(number) if is_open(number) else None for number in range(3)]
-        self.names = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
-        self.objects = [getattr(sys, name) for name in self.names]
+    def lend(self, cell, captured, stdin):
+        source = given(self.place, f"stdin-{cell}", stdin)
+        self.objects = [getattr(sys, name) for name in NAMES]
         self.input = builtins.input
-        source = given(stdin)
+        for stream in self.objects:
+            flush(stream)  # else it would come within the cell
+        self.saved = [os.dup(number) if is_open(number) else None for number in range(3)]
         os.dup2(source, 0)
         os.close(source)
         for number, file in enumerate(captured.files, start=1):
             os.dup2(file, number)
-        self.out, self.err = usable(self.out, 1), usable(self.err, 2)
-        out, err = self.out, self.err
-        earlier = {thread for thread in threading.enumerate() if is_programs(thread)}
-        if earlier:  # else nothing stands between a program and its streams: prints stay fast
-            out, err = ThreadStream(out, self.late, earlier), ThreadStream(err, self.late, earlier)
-        sys.stdin = sys.__stdin__ = io.TextIOWrapper(
-            io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
-        )
-        sys.stdout = sys.__stdout__ = out
-        sys.stderr = sys.__stderr__ = err
+        self.out.layer, self.err.layer = layer(1), layer(2)
+        self.cell, self.thread = cell, threading.current_thread()
+        for thread in threading.enumerate():
+            if waits_for_work(thread):
+                setattr(thread, CELL, cell)
+        reader = io.BufferedReader(io.FileIO(0, "r", closefd=False))
+        sys.stdin = sys.__stdin__ = io.TextIOWrapper(reader, encoding="utf-8", errors="replace")
+        sys.stdout = sys.__stdout__ = self.out
+        sys.stderr = sys.__stderr__ = self.err
         builtins.input = read_line
-
-    def flush(self):
-        for stream in (sys.stdout, sys.stderr, self.out, self.err):
-            try:
-                stream.flush()
-            except Exception:
-                pass
 
     def take_back(self):
         """Whatever the cell has done to its streams."""
+        for stream in (sys.stdout, sys.stderr, self.out.layer, self.err.layer):
+            flush(stream)
+        # what could not be sent goes now, while it can reach nobody
+        self.out.layer, self.err.layer = layer(1), layer(2)
+        self.cell, self.thread = None, None
         for number, saved in enumerate(self.saved):
-            if saved is None:
-                os.close(number)
-            else:
+            if saved is not None:
                 os.dup2(saved, number)
                 os.close(saved)
-        for name, stream in zip(self.names, self.objects, strict=False):
+            elif is_open(number):
+                os.close(number)
+        for name, stream in zip(NAMES, self.objects, strict=True):
             setattr(sys, name, stream)
         builtins.input = self.input
 
+    def owner(self):
+        """The cell that the current thread belongs to: what threads of earlier ones print comes late."""
+        thread = threading.current_thread()
+        return self.cell if thread is self.thread else getattr(thread, CELL, self.cell)
 
-class Late(io.TextIOBase):
-    """What threads of earlier cells print while a later one runs."""
-
-    def __init__(self):
-        self.text = ""
-
-    def write(self, text):
-        self.text = (self.text + text)[-MOST_LATE:]
-        return len(text)
-
-    def take(self):
-        text, self.text = self.text, ""
+    def take_late(self):
+        text, self.late = self.late, ""
         return text
 
 
-class ThreadStream(io.TextIOBase):
-    """A stream that is another one for some threads."""
+class Stream(io.TextIOBase):
+    """What programs hold as their stdout or stderr, from cell to cell."""
 
-    def __init__(self, own, late, earlier):
-        self._own, self._late, self._earlier = own, late, earlier
+    def __init__(self, streams, number):
+        self._streams, self._number = streams, number
+        self.layer = layer(number)
 
     def write(self, text):
-        return (self._late if threading.current_thread() in self._earlier else self._own).write(text)
+        streams = self._streams
+        if streams.cell is not None and streams.owner() == streams.cell:
+            return self.layer.write(text)
+        streams.late = (streams.late + text)[-MOST_LATE:]
+        return len(text)
 
     def flush(self):
-        self._own.flush()
+        self.layer.flush()
 
     def writable(self):
         return True
 
+    def isatty(self):
+        return False
+
     def fileno(self):
-        return self._own.fileno()
+        return self._number
+
+    def close(self):
+        self.flush()  # the next cell needs it
+
+    closed = False
 
     @property
     def buffer(self):
-        return self._own.buffer
+        return self.layer.buffer
 
     @property
     def encoding(self):
-        return self._own.encoding
+        return self.layer.encoding
 
     @property
     def errors(self):
-        return self._own.errors
+        return self.layer.errors
+
+    def __getattr__(self, name):
+        return getattr(self.layer, name)
+
+
+def mark_threads(streams):
+    """A thread belongs to the cell of the thread that starts it."""
+    start = threading.Thread.start
+
+    def marked(thread):
+        setattr(thread, CELL, streams.owner())
+        return start(thread)
+
+    threading.Thread.start = marked
+
+
+def waits_for_work(thread):
+    """Whether it is a pool's thread without work: what it prints next is the doing of a cell to come."""
+    frame = sys._current_frames().get(thread.ident)
+    pools = [("concurrent.futures.thread", "_worker"), ("multiprocessing.pool", "worker")]
+    loops = [getattr(sys.modules.get(module), name, None) for module, name in pools]
+    return frame is not None and frame.f_code in [loop.__code__ for loop in loops if loop is not None]
 
 
 def layer(number):
@@ -112,12 +145,11 @@ def layer(number):
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def usable(stream, number):
-    """The layer, or a new one where a program has closed it or taken it apart."""
+def flush(stream):
     try:
-        return layer(number) if stream.closed else stream
-    except ValueError:
-        return layer(number)
+        stream.flush()
+    except Exception:
+        pass
 
 
 def is_open(number):
@@ -128,20 +160,16 @@ def is_open(number):
         return False
 
 
-def is_programs(thread):
-    return thread not in (threading.main_thread(), threading.current_thread()) and thread.name != "interpreterd"
-
-
-def given(text):
-    """Standard input for one cell: the text, then its end; without text it ends at once."""
+def given(place, name, text):
+    """Standard input for one program: the text, then its end; without text it ends at once."""
     if text is None:
         return os.open(os.devnull, os.O_RDONLY)
-    with tempfile.TemporaryFile() as file:
-        file.write(text.encode("utf-8", "surrogatepass"))
-        file.flush()
-        source = os.dup(file.fileno())
-    os.lseek(source, 0, os.SEEK_SET)
-    return source
+    path = place.beside(name)
+    write(path, text.encode("utf-8", "surrogatepass"))
+    try:
+        return os.open(path, os.O_RDONLY)
+    finally:
+        remove(path)
 
 
 def read_line(prompt="", /):

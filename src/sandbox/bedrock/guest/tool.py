@@ -7,8 +7,9 @@ import os
 import shutil
 import stat
 
-from _interpreterd.captured import read_at
-from _interpreterd.place import Place, remove
+from _interpreterd import shell
+from _interpreterd.captured import ends, read_at
+from _interpreterd.place import Place, open_regular, remove, write
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PIECE = 1 << 20
@@ -52,7 +53,7 @@ class Tool:
     def slice(self):
         """A part of a file: told at once when it is small, else put where it can be fetched."""
         if self.told["drop"]:
-            remove(os.path.join(self.place.aside, self.told["drop"]))
+            remove(self.place.beside(self.told["drop"]))
         folder, name = self.parent()
         about = look(folder, name)
         if about is None:
@@ -69,8 +70,7 @@ class Tool:
             answer["content"] = base64.b64encode(content).decode()
         else:
             answer["out"] = self.told["out"]
-            with open(os.path.join(self.place.aside, answer["out"]), "wb") as out:
-                out.write(content)
+            write(self.place.beside(answer["out"]), content)
         return answer
 
     def range(self, size):
@@ -82,7 +82,7 @@ class Tool:
 
     def put(self):
         """Puts a file in place: whole, or not at all."""
-        ready = os.path.join(self.place.aside, self.told["in"])
+        ready = self.place.beside(self.told["in"])
         try:
             self.assemble(ready)
             folder, name = self.parent(make=True)
@@ -133,52 +133,41 @@ class Tool:
 
     def take(self):
         """What a program printed whose interpreter is gone."""
-        ends = []
-        for stream in ("out", "err"):
-            ends.append(self.ends(os.path.join(self.place.aside, f"{self.told['id']}.{stream}")))
-        remove(os.path.join(self.place.aside, f"stop-{self.told['id']}"))
-        return {"stdout": ends[0], "stderr": ends[1], **self.place.listing()}
+        streams = {"stdout": self.left("out"), "stderr": self.left("err")}
+        remove(self.place.beside(f"stop-{self.told['id']}"))
+        return {**streams, **self.place.listing()}
 
-    def ends(self, path):
-        from _interpreterd.captured import Captured
-
-        captured = Captured.__new__(Captured)
-        captured.most = self.told["output_bytes"]
+    def left(self, stream):
+        path = self.place.beside(f"{self.told['id']}.{stream}")
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            file = open_regular(path)
+        except OSError:
             return {"head": "", "tail": "", "bytes": 0}
         remove(path)
-        return captured.ends(file)
+        return ends(file, self.told["output_bytes"])
 
     def fetch(self):
         """A piece of a file of ours, where it cannot be had otherwise."""
-        path = os.path.join(self.place.aside, self.told["name"])
-        with open(path, "rb") as file:
-            content = read_at(file.fileno(), self.told["first"], self.told["length"])
+        file = open_regular(self.place.beside(self.told["name"]))
+        content = read_at(file, self.told["first"], self.told["length"])
         return {"content": base64.b64encode(content).decode()}
 
     def forget(self):
         for name in self.told["names"]:
-            remove(os.path.join(self.place.aside, name))
+            remove(self.place.beside(name))
         return {}
 
     def shell(self):
-        from _interpreterd.shell import run
-
-        return {**run(self.told, self.place), **self.place.listing()}
+        outcome = shell.run(self.told, self.place)
+        return {**outcome, **self.place.listing()}
 
     def end_left(self):
         """Ends commands that an earlier start of the service has left running."""
-        from _interpreterd.shell import TAG, end_all
-
-        end_all(f"{TAG}=".encode())
+        shell.end_tagged(f"{shell.TAG}=".encode())
         return {}
 
     def follow(self):
-        from _interpreterd.shell import follow
-
-        return follow(self.told, self.place)
+        return shell.follow(self.told, self.place)
 
 
 def make_folder(name, parent):
@@ -199,23 +188,34 @@ def entry(about):
     return [about.st_size, about.st_mtime_ns]
 
 
+def shorten(found):
+    """What of an answer needs no disk. What was done is told, however short."""
+    for name in ("stdout", "stderr"):
+        if name in found:
+            found[name].update(head=found[name]["head"][:16_384], tail="")
+    if "files" in found:
+        found["files"] = None
+    return found
+
+
 def answer(told):
     """Does one piece of work, and gives the line that tells of it."""
     if "args" in told:  # they were too long for a command line
         path = os.path.join(told["aside"], told["args"])
-        with open(path, encoding="utf-8") as file:
-            told.update(json.load(file))
+        file = open_regular(path)
+        told.update(json.loads(read_at(file, 0, os.fstat(file).st_size)))
         remove(path)
-    tool = Tool(told)
     try:
+        tool = Tool(told)
         found = getattr(tool, told["do"])()
     except Refused as error:
         found = {"refused": str(error)}
     except OSError as error:
-        found = {"refused": "full" if error.errno in (28, 122) else "failed", "errno": error.errno}
+        found = {"refused": "full" if error.errno in (28, 122) else "held_back"}
+    place = Place(told["files_dir"], told["aside"])
     if told["do"] == "fetch":
         return told["mark"] + json.dumps(found)  # it is what fetches long answers
     try:
-        return tool.place.tell(told["mark"], found)
+        return place.tell(told["mark"], found)
     except OSError:
-        return tool.place.tell(told["mark"], {"refused": "full"})
+        return place.tell(told["mark"], shorten(found))
