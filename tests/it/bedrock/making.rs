@@ -223,3 +223,37 @@ async fn another_machine_of_the_same_session_is_told_by_the_session() {
     assert_ne!(other, id);
     assert_eq!(aws.machines().await[0]["sessionId"], other.as_str());
 }
+
+#[tokio::test]
+async fn a_machine_that_nobody_waits_for_any_more_is_stopped() {
+    let aws = AgentCore::start(&[]);
+    let server = aws.serve(&[]);
+    let caller = server.caller();
+    let (session, id) = furnished(&caller).await;
+    aws.kill_machine(&id).await;
+    let fault = json!({"match": START, "action": "slow_head", "seconds": 2, "after": true});
+    aws.fault(fault).await;
+    let request = caller.request(reqwest::Method::GET, &session.path("/files"));
+    let listing = request.timeout(std::time::Duration::from_millis(500)).send();
+    assert!(listing.await.is_err(), "the caller gives up");
+    must_come(async {
+        while starts(&aws).await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(session.delete().await, StatusCode::NO_CONTENT);
+    is_empty(&aws).await;
+}
+
+#[tokio::test]
+async fn a_stop_that_fails_for_a_while_is_made_later() {
+    let aws = AgentCore::start(&[]);
+    let server = aws.serve(&[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    aws.fault(json!({"match": "sessions/stop", "status": 500, "times": 3})).await;
+    assert_eq!(session.delete().await, StatusCode::NO_CONTENT);
+    assert_eq!(aws.machines().await.len(), 1);
+    is_empty(&aws).await;
+}

@@ -5,6 +5,7 @@ mod interpreters;
 mod live;
 mod making;
 mod outcomes;
+mod programs;
 mod recovery;
 mod times;
 

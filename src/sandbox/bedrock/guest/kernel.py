@@ -6,6 +6,7 @@ import builtins
 import importlib
 import importlib.metadata
 import inspect
+import json
 import linecache
 import os
 import platform
@@ -52,17 +53,21 @@ class Kernel:
             "packages": dict(versions(packages)),
         }
 
-    def run(self, told):
-        """Runs a cell and gives what came of it. An OSError says that it was not begun."""
+    def begin(self, told):
+        """Gets ready for a cell, and gives its streams. An OSError says that it cannot be begun."""
         self.place.prepare()
-        mark, number = told["id"], self.count + 1
         remove(self.place.beside("stop-any"))
-        captured = Captured(self.place, mark, told["output_bytes"])
+        captured = Captured(self.place, told["id"], told["output_bytes"])
         try:
-            self.streams.lend(mark, captured, told["stdin"])
+            self.streams.lend(told["id"], captured, told["stdin"])
         except OSError:
             captured.close()
             raise
+        return captured
+
+    def run(self, told, captured):
+        """Runs a cell and gives what came of it."""
+        mark, number = told["id"], self.count + 1
         stop_files = [self.place.beside(f"stop-{name}") for name in (mark, "any")]
         alarm = Alarm(stop_files, captured, told["seconds"])
         display.Current.shown = shown = display.Shown()
@@ -236,9 +241,10 @@ def answer(told):
         return kernel.place.tell(mark, {"running": kernel.running})
     with Aside():
         try:
-            outcome = kernel.run(told)
+            captured = kernel.begin(told)
         except OSError as error:
-            return kernel.place.tell(mark, {"refused": "full" if error.errno in (28, 122) else "held_back"})
+            return mark + json.dumps({"refused": "full" if error.errno in (28, 122) else "held_back"})
+        outcome = kernel.run(told, captured)
     try:
         return kernel.place.tell(mark, outcome)
     except OSError:  # the disk is full

@@ -17,7 +17,7 @@ TAG = "INTERPRETER_TAG"
 
 
 def run(told, place):
-    """Runs a program, and gives its streams, its exit code and why it was ended. An OSError says that it was not begun."""
+    """Runs a program, and gives its streams, its exit code and why it was ended. An OSError: it was not begun."""
     mark = told["id"]
     captured = Captured(place, mark, told["output_bytes"])
     stop_file = place.beside(f"stop-{mark}")
@@ -33,17 +33,24 @@ def run(told, place):
             stderr=captured.files[1],
             start_new_session=True,
         )
-        began = time.monotonic()
-        reason = watch(process, captured, stop_file, began + told["seconds"])
+        return outcome(process, captured, stop_file, tag, told["seconds"])
+    finally:
+        captured.close()
+        for name in (f"stop-{mark}", f"command-{mark}"):
+            remove(place.beside(name))
+
+
+def outcome(process, captured, stop_file, tag, seconds):
+    began = time.monotonic()
+    try:
+        reason = watch(process, captured, stop_file, began + seconds)
         if reason is not None:
             end_all(process, tag)
         code = ended(process)
         took = time.monotonic() - began
         out, err = captured.take()
-    finally:
-        captured.close()
-        for name in (f"stop-{mark}", f"command-{mark}"):
-            remove(place.beside(name))
+    except OSError as error:
+        raise RuntimeError("it was begun") from error  # no refusal any more
     return {"exit_code": code, "reason": reason, "ms": took * 1000, "stdout": out, "stderr": err}
 
 

@@ -51,7 +51,7 @@ class Streams:
         for stream in (sys.stdout, sys.stderr, self.out.layer, self.err.layer):
             flush(stream)
         # what could not be sent goes now, while it can reach nobody
-        self.out.layer, self.err.layer = layer(1), layer(2)
+        self.out.layer, self.err.layer = nowhere(), nowhere()
         self.cell, self.thread = None, None
         for number, saved in enumerate(self.saved):
             if saved is not None:
@@ -78,7 +78,7 @@ class Stream(io.TextIOBase):
 
     def __init__(self, streams, number):
         self._streams, self._number = streams, number
-        self.layer = layer(number)
+        self.layer = nowhere()
 
     def write(self, text):
         streams = self._streams
@@ -143,6 +143,10 @@ def layer(number):
     raw = io.BufferedWriter(io.FileIO(number, "w", closefd=False), 32768)
     # nothing that a program prints can raise an encoding error
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def nowhere():
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
 
 
 def flush(stream):
