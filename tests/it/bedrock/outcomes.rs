@@ -232,3 +232,18 @@ async fn an_outage_after_a_cell_costs_no_state() {
     assert_eq!((&next["text"], losses(&next)), (&json!("7"), (false, false)), "{next}");
     assert_eq!(machine_of(&session).await, id);
 }
+
+#[tokio::test]
+async fn an_answer_that_is_far_too_long_costs_no_memory() {
+    let aws = AgentCore::start(&[]);
+    let server = aws.serve(&[]);
+    let caller = server.caller();
+    let session = caller.session().await;
+    let before = server.peak_bytes();
+    aws.fault(json!({"match": EXECUTE, "action": "huge", "bytes": 100 << 20})).await;
+    let execution = session.exec("1").await;
+    assert_eq!(execution["status"], "unknown", "{}", execution["error"]);
+    let grown = server.peak_bytes() - before;
+    assert!(grown < 150 << 20, "{} MiB", grown >> 20);
+    assert_eq!(session.text("6 * 7").await, "42");
+}

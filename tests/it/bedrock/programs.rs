@@ -233,3 +233,62 @@ async fn a_file_whose_arrival_nobody_told_is_no_cells_doing() {
         next["files"].as_array().unwrap().iter().map(|file| &file["path"]).collect();
     assert_eq!(paths, ["mine.txt"], "{next}");
 }
+
+#[tokio::test]
+async fn what_a_cell_does_to_its_descriptors_is_its_own_affair() {
+    let caller = caller();
+    let session = caller.session().await;
+    let id = machine_of(&session).await;
+    for code in [
+        "open('ran', 'a').write('r')\nimport os\nos.closerange(0, 3)",
+        "import sys\ndel sys.stdout",
+        "held = []\nwhile True: held.append(open('/dev/null'))",
+        "import sys\nsys.stdout = open(sys.stdout.fileno(), mode='w', encoding='utf8', buffering=1)",
+        "import os\nos.mkdir('../.interpreterd/stop-any')",
+        "import os\nchild = os.fork()\nif child == 0: sys.exit(3)\nassert os.waitpid(child, 0)[1] >> 8 == 3",
+    ] {
+        let told = session.exec(code).await;
+        assert_eq!(losses(&told), (false, false), "{code}: {told}");
+        let next = session
+            .exec("held = None\nimport subprocess\nsubprocess.run('echo out', shell=True)\nNone")
+            .await;
+        assert_eq!(
+            (&next["status"], &next["stdout"]),
+            (&json!("success"), &json!("out\n")),
+            "{code}: {next}"
+        );
+    }
+    assert_eq!(session.text("open('ran').read()").await, "'r'");
+    assert_eq!(machine_of(&session).await, id);
+}
+
+#[tokio::test]
+async fn a_thread_that_prints_for_ever_costs_no_later_cell() {
+    let caller = caller();
+    let session = caller.session().await;
+    let code = "import threading, time\ndef flood():\n  text = 'z' * 100_000\n  for _ in range(2000): print(text)\nthread = threading.Thread(target=flood)\nthread.start()\ntime.sleep(0.05)";
+    assert_eq!(session.exec(code).await["status"], "success");
+    for _ in 0..3 {
+        let next = session.exec("time.sleep(0.05)\nprint('mine')").await;
+        assert_eq!(
+            (&next["stdout"], losses(&next)),
+            (&json!("mine\n"), (false, false)),
+            "{}",
+            next["error"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_cell_does_at_its_end_is_under_its_alarm_too() {
+    let caller = caller();
+    let session = caller.session().await;
+    session.exec("import asyncio, time\nx = 7").await;
+    let code = "try: await asyncio.sleep(60)\nfinally: time.sleep(20)";
+    let late = timed(&session, code, 0.5).await;
+    assert_eq!((&late["status"], losses(&late)), (&json!("timeout"), (false, false)), "{late}");
+    let code = "async def work():\n  while True:\n    await asyncio.sleep(0.05)\n    print('late')\nawait asyncio.wait([asyncio.create_task(work())])";
+    assert_eq!(timed(&session, code, 0.5).await["status"], "timeout");
+    let next = session.exec("await asyncio.sleep(0.3)\nx").await;
+    assert_eq!((&next["stdout"], &next["text"]), (&json!(""), &json!("7")), "{next}");
+}

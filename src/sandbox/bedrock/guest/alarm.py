@@ -4,6 +4,7 @@ import _thread
 import ctypes
 import os
 import signal
+import stat
 import threading
 import time
 
@@ -47,7 +48,7 @@ class Alarm:
             return  # a child that was forked while the lock was held
         with self.lock:
             self.over.release()
-            if self.thread != MAIN:
+            if self.thread != MAIN and self.strikes:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), None)
 
     def watch(self):
@@ -90,7 +91,6 @@ class Alarm:
 
 def exists(path):
     try:
-        os.stat(path)
-        return True
+        return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
         return False

@@ -9,7 +9,9 @@ import importlib
 import sys
 import types
 
-COPIED = "_thread ast base64 ctypes hashlib inspect io json linecache math os signal stat subprocess time traceback"
+COPIED = (
+    "_thread ast base64 ctypes fcntl hashlib inspect io json linecache math os signal stat subprocess time traceback"
+)
 PLACE = "_interpreterd"
 
 

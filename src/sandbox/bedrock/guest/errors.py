@@ -11,19 +11,19 @@ MOST_FRAMES = 60
 
 def told(error, name):
     """Name, message, traceback, and the line of the cell where it arose."""
-    frames = without_ours(error.__traceback__)
     try:
-        text = "".join(lines_of(error, frames)).rstrip("\n")
+        frames = without_ours(error.__traceback__)
+        line, text = line_in(error, frames, name), "".join(lines_of(error, frames)).rstrip("\n")
     except BaseException:
-        text = f"{type(error).__name__}: its traceback cannot be shown"
+        line, text = None, f"{name_of(error)}: its traceback cannot be shown"
     if len(text) > MOST_TRACEBACK:
         text = f"{text[: MOST_TRACEBACK // 2]}\n...\n{text[-MOST_TRACEBACK // 2 :]}"
-    return {
-        "name": readable(type(error).__name__),
-        "message": message_of(error),
-        "traceback": readable(text),
-        "line": line_in(error, frames, name),
-    }
+    return {"name": name_of(error), "message": message_of(error), "traceback": readable(text), "line": line}
+
+
+def name_of(error):
+    """The name of its class, whatever that says itself."""
+    return readable(type.__dict__["__name__"].__get__(type(error)))
 
 
 def message_of(value):

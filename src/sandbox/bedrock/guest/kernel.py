@@ -20,6 +20,7 @@ from _interpreterd.captured import Captured
 from _interpreterd.place import Place, readable, remove
 from _interpreterd.streams import Streams
 
+SPARES = 16
 TASK_ENDS = 0.5  # seconds that the task of a cell has to end once the cell is over
 
 
@@ -33,7 +34,8 @@ class Kernel:
         self.streams = Streams(self.place)
         self.main = types.ModuleType("__main__")
         self.main.__dict__.update(__builtins__=builtins, display=display.display)
-        self.loop, self.task = None, None
+        self.loop, self.given_up = None, []
+        self.spares = spares()
         self.count = 0
         self.running = None
         self.pid = os.getpid()
@@ -55,6 +57,9 @@ class Kernel:
 
     def begin(self, told):
         """Gets ready for a cell, and gives its streams. An OSError says that it cannot be begun."""
+        for spare in self.spares:
+            os.close(spare)
+        self.spares = []
         self.place.prepare()
         remove(self.place.beside("stop-any"))
         captured = Captured(self.place, told["id"], told["output_bytes"])
@@ -63,6 +68,8 @@ class Kernel:
         except OSError:
             captured.close()
             raise
+        finally:
+            self.spares = spares()
         return captured
 
     def run(self, told, captured):
@@ -72,20 +79,21 @@ class Kernel:
         alarm = Alarm(stop_files, captured, told["seconds"])
         display.Current.shown = shown = display.Shown()
         self.running, self.count = mark, number
-        lent, began = lend(told["env"]), time.monotonic()
+        lent, began, outcome = lend(told["env"]), time.monotonic(), None
         try:
             outcome = self.outcome(told["code"], f"<cell {number}>", alarm)
         finally:
             if os.getpid() != self.pid:
-                os._exit(0)  # a child of os.fork() that ran off the end of the cell
+                self.leave(outcome)
             took = time.monotonic() - began
-            display.Current.shown = None
-            self.streams.take_back()
-            lend(lent)
-            out, err = captured.take()
-            captured.close()
-            remove(stop_files[0])
-            self.running = None
+            display.Current.shown, self.running = None, None
+            try:
+                self.streams.take_back()
+            finally:
+                lend(lent)
+                out, err = captured.bare()
+                captured.close()
+                remove(stop_files[0])
         outcome.update(
             count=number,
             ms=took * 1000,
@@ -98,6 +106,13 @@ class Kernel:
             **self.place.listing(),
         )
         return outcome
+
+    def leave(self, outcome):
+        """A child of os.fork() that ran off the end of the cell ends as a program does."""
+        if outcome is not None and outcome["error"] and outcome["error"]["name"] != "SystemExit":
+            self.streams.err.write(outcome["error"]["traceback"] + "\n")
+        self.streams.flush()
+        os._exit(1 if outcome is None else outcome["exit_code"])
 
     def outcome(self, code, name, alarm):
         outer = sys.modules.get("__main__")
@@ -113,7 +128,6 @@ class Kernel:
         except SystemExit as error:
             return errors.of_exit(error)
         except (KeyboardInterrupt, CellEnded) as error:
-            self.end_task()
             return {"exit_code": 130, "error": errors.told(error, name)}
         except BaseException as error:
             return {"exit_code": 1, "error": errors.told(error, name)}
@@ -149,21 +163,25 @@ class Kernel:
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        self.task = self.loop.create_task(whole())
-        return self.loop.run_until_complete(self.task)
-
-    def end_task(self):
-        """What a cell awaited must not go on in the next one. A loop that does not let go is given up."""
-        task, self.task = self.task, None
-        if task is None or task.done():
-            return
-        task.cancel()
+        earlier = asyncio.all_tasks(self.loop)
+        task = self.loop.create_task(whole())
         try:
-            self.loop.run_until_complete(asyncio.wait({task}, timeout=TASK_ENDS))
-        except BaseException:
+            return self.loop.run_until_complete(task)
+        except (KeyboardInterrupt, CellEnded):
+            self.end_tasks(asyncio.all_tasks(self.loop) - earlier)
+            raise
+
+    def end_tasks(self, tasks):
+        """What a cell awaited must not go on in the next one. A loop that does not let go is given up."""
+        for task in tasks:
+            task.cancel()
+        try:
+            if tasks:
+                self.loop.run_until_complete(asyncio.wait(tasks, timeout=TASK_ENDS))
+        except BaseException:  # another strike
             pass
-        if not task.done():
-            self.main.__dict__.setdefault("_interpreterd_given_up", []).append(self.loop)
+        if not all(task.done() for task in tasks):
+            self.given_up.append(self.loop)
             self.loop = None
 
 
@@ -176,6 +194,17 @@ class Aside:
 
     def __exit__(self, *_):
         asyncio._set_running_loop(self.outer)
+
+
+def spares():
+    """Descriptors for the begin of the next cell: a program may use up all that it can have."""
+    held = []
+    try:
+        while len(held) < SPARES:
+            held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        pass
+    return held
 
 
 def compile_part(tree, name, mode):

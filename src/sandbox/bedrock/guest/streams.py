@@ -1,11 +1,13 @@
 """A cell's standard streams: descriptors 0 to 2, and Python's layers on them."""
 
+import _thread
 import builtins
 import io
 import os
 import sys
 import threading
 
+from _interpreterd.captured import aloft
 from _interpreterd.place import remove, write
 
 MOST_LATE = 64 << 10
@@ -18,25 +20,24 @@ class Streams:
 
     def __init__(self, place):
         self.place = place
-        self.cell = None
-        self.thread = None
+        self.cell, self.ident = None, None
         self.late = ""
         self.out, self.err = Stream(self, 1), Stream(self, 2)
         mark_threads(self)
 
     def lend(self, cell, captured, stdin):
         source = given(self.place, f"stdin-{cell}", stdin)
-        self.objects = [getattr(sys, name) for name in NAMES]
+        self.objects = [unwrapped(getattr(sys, name, None)) for name in NAMES]
         self.input = builtins.input
         for stream in self.objects:
             flush(stream)  # else it would come within the cell
-        self.saved = [os.dup(number) if is_open(number) else None for number in range(3)]
+        self.saved = [aloft(os.dup(number)) if is_open(number) else None for number in range(3)]
         os.dup2(source, 0)
         os.close(source)
         for number, file in enumerate(captured.files, start=1):
             os.dup2(file, number)
         self.out.layer, self.err.layer = layer(1), layer(2)
-        self.cell, self.thread = cell, threading.current_thread()
+        self.cell, self.ident = cell, _thread.get_ident()
         for thread in threading.enumerate():
             if waits_for_work(thread):
                 setattr(thread, CELL, cell)
@@ -46,27 +47,41 @@ class Streams:
         sys.stderr = sys.__stderr__ = self.err
         builtins.input = read_line
 
+    def flush(self):
+        for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None), self.out.layer, self.err.layer):
+            flush(stream)
+
     def take_back(self):
         """Whatever the cell has done to its streams."""
-        for stream in (sys.stdout, sys.stderr, self.out.layer, self.err.layer):
-            flush(stream)
+        self.flush()
         # what could not be sent goes now, while it can reach nobody
         self.out.layer, self.err.layer = nowhere(), nowhere()
-        self.cell, self.thread = None, None
-        for number, saved in enumerate(self.saved):
-            if saved is not None:
-                os.dup2(saved, number)
-                os.close(saved)
-            elif is_open(number):
-                os.close(number)
+        self.cell, self.ident = None, None
         for name, stream in zip(NAMES, self.objects, strict=True):
             setattr(sys, name, stream)
+        # what threads of cells print must not fill the answer of the call that still goes on
+        sys.stdout, sys.stderr = Between(self, sys.stdout), Between(self, sys.stderr)
         builtins.input = self.input
+        # last: what is let go of above may close them
+        for number, saved in enumerate(self.saved):
+            try:
+                if saved is not None:
+                    os.dup2(saved, number)
+                    os.close(saved)
+                elif is_open(number):
+                    os.close(number)
+            except OSError:
+                pass  # a program has closed ours
 
     def owner(self):
         """The cell that the current thread belongs to: what threads of earlier ones print comes late."""
-        thread = threading.current_thread()
-        return self.cell if thread is self.thread else getattr(thread, CELL, self.cell)
+        if _thread.get_ident() == self.ident:
+            return self.cell
+        return getattr(threading.current_thread(), CELL, self.cell)
+
+    def come_late(self, text):
+        self.late = (self.late + text)[-MOST_LATE:]
+        return len(text)
 
     def take_late(self):
         text, self.late = self.late, ""
@@ -84,8 +99,7 @@ class Stream(io.TextIOBase):
         streams = self._streams
         if streams.cell is not None and streams.owner() == streams.cell:
             return self.layer.write(text)
-        streams.late = (streams.late + text)[-MOST_LATE:]
-        return len(text)
+        return streams.come_late(text)
 
     def flush(self):
         self.layer.flush()
@@ -120,6 +134,25 @@ class Stream(io.TextIOBase):
         return getattr(self.layer, name)
 
 
+class Between:
+    """The interpreter's own stream between cells, for all but the threads of cells."""
+
+    def __init__(self, streams, own):
+        self._streams, self.own = streams, own
+
+    def write(self, text):
+        if hasattr(threading.current_thread(), CELL):
+            return self._streams.come_late(text)
+        return self.own.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self.own, name)
+
+
+def unwrapped(stream):
+    return stream.own if isinstance(stream, Between) else stream
+
+
 def mark_threads(streams):
     """A thread belongs to the cell of the thread that starts it."""
     start = threading.Thread.start
@@ -152,7 +185,7 @@ def nowhere():
 def flush(stream):
     try:
         stream.flush()
-    except Exception:
+    except BaseException:  # it is the program's
         pass
 
 
