@@ -279,7 +279,7 @@ fn is_region(text: &str) -> bool {
     let [area, places @ .., number] = parts.as_slice() else { return false };
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
     let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    area.len() == 2
+    (2..=4).contains(&area.len())
         && is_word(area)
         && !places.is_empty()
         && places.iter().all(is_word)

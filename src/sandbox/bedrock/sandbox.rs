@@ -221,7 +221,7 @@ impl BedrockSandbox {
             return Err(SandboxError::EndsTooSoon { left, needed: cell.timeout.as_secs_f64() });
         }
         if self.suspect.load(Ordering::SeqCst) {
-            machine.end_left().await;
+            let _ = timeout(PROBE_LIMIT, machine.end_left()).await;
             self.look_after(&machine, STOP_ANY).await?;
         }
         let machine = self.machine().await?;
@@ -280,8 +280,13 @@ impl BedrockSandbox {
         let mut files = self.files();
         let put_in = std::mem::take(&mut files.put_in);
         let before = files.listing.take();
-        let (Some(now), Some(before)) = (found.and_then(Found::listing), before) else {
+        let Some(now) = found.and_then(Found::listing) else {
             execution.truncated = true; // what is not known is not told
+            return;
+        };
+        let Some(before) = before else {
+            execution.truncated = true;
+            files.listing = Some(now);
             return;
         };
         let (mut changes, whole) = now.changes_since(&before);
