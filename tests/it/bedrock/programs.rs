@@ -161,7 +161,9 @@ async fn our_folder_is_made_again_whatever_was_put_in_its_place() {
         "here = os.getcwd()\nfor _ in range(1100):\n  os.mkdir('d')\n  os.chdir('d')\nos.chdir(here)",
     ] {
         let told = session.exec(code).await;
-        assert_eq!((&told["status"], losses(&told)), (&json!("success"), (false, false)), "{code}");
+        // one that tells itself to stop may hear it
+        let ended = told["status"] == "success" || code.contains("stop-any");
+        assert!(ended && losses(&told) == (false, false), "{code}: {told}");
         assert_eq!(session.text("x").await, "7", "{code}");
         session.put("a.txt", "a").await;
         assert_eq!(session.download("a.txt").await.text().await.unwrap(), "a", "{code}");
