@@ -1,5 +1,7 @@
 //! What came of a cell, as our programs in the sandbox tell it: hostile input. Pure.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer};
@@ -7,7 +9,7 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use crate::domain::event::{Event, OutputSink};
-use crate::domain::execution::{Cell, Execution, ExecutionStatus, Output};
+use crate::domain::execution::{Cell, Execution, ExecutionStatus, Output, milliseconds};
 use crate::sandbox::listing::{Listing, Stamp};
 use crate::sandbox::outcome::{error_detail, tell_interrupt, tell_timeout};
 use crate::sandbox::streams::{Capture, Ends, MAX_OUTPUTS_BYTES, Stream, Streams, cut_text};
@@ -188,7 +190,7 @@ impl Outcome {
         shown: Vec<Output>,
         (cap, heard, sink): (usize, &mut Heard, &OutputSink),
     ) -> Found {
-        execution.duration_ms = Some(self.ms.max(0.0));
+        execution.duration_ms = Some(measured(self.ms));
         execution.execution_count = Some(self.count);
         execution.truncated |= self.cut;
         let late = cut_text(self.late, MAX_LATE_BYTES);
@@ -224,7 +226,7 @@ impl Ended {
         cell: &Cell,
         (cap, heard, sink): (usize, &mut Heard, &OutputSink),
     ) -> Found {
-        execution.duration_ms = Some(self.ms.max(0.0));
+        execution.duration_ms = Some(measured(self.ms));
         self.printed.tell(execution, cap, heard, sink);
         match (self.reason, self.exit_code) {
             (Some(Stopped::Timeout), _) => tell_timeout(execution, cell.timeout),
@@ -241,6 +243,11 @@ impl Ended {
         }
         self.found
     }
+}
+
+/// A time as it is told, whatever the sandbox says.
+fn measured(ms: f64) -> f64 {
+    milliseconds(Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default())
 }
 
 /// Puts rich results into the execution, as many as fit.

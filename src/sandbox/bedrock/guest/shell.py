@@ -21,23 +21,28 @@ def run(told, place):
     mark = told["id"]
     captured = Captured(place, mark, told["output_bytes"])
     stop_file = place.beside(f"stop-{mark}")
-    tag = f"{TAG}={mark}".encode()
+    tag = mark_of(place) + mark
     try:
         stdin = given(place, f"stdin-{mark}", told["stdin"])
         process = subprocess.Popen(
             told["argv"] or ["/bin/bash", *command(told["command"], place, mark)],
             cwd=place.files,
-            env={**os.environ, **told["env"], TAG: mark},
+            env={**os.environ, **told["env"], TAG: tag},
             stdin=stdin,
             stdout=captured.files[0],
             stderr=captured.files[1],
             start_new_session=True,
         )
-        return outcome(process, captured, stop_file, tag, told["seconds"])
+        return outcome(process, captured, stop_file, f"{TAG}={tag}".encode(), told["seconds"])
     finally:
         captured.close()
         for name in (f"stop-{mark}", f"command-{mark}"):
             remove(place.beside(name))
+
+
+def mark_of(place):
+    """How the marks of all commands of one sandbox begin."""
+    return f"{place.aside}:"
 
 
 def outcome(process, captured, stop_file, tag, seconds):

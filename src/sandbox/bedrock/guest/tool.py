@@ -163,7 +163,7 @@ class Tool:
 
     def end_left(self):
         """Ends commands that an earlier start of the service has left running."""
-        shell.end_tagged(f"{shell.TAG}=".encode())
+        shell.end_tagged(f"{shell.TAG}={shell.mark_of(self.place)}".encode())
         return {}
 
     def follow(self):
