@@ -24,6 +24,14 @@ pub struct Capabilities {
     pub network: bool,
     /// `/files` is the files folder.
     pub absolute_files_dir: bool,
+    /// Output is told, and files are reached, while code runs; else both wait for its end.
+    #[serde(default = "yes")]
+    pub streaming: bool,
+}
+
+/// What every provider had before there was another one.
+const fn yes() -> bool {
+    true
 }
 
 /// How sandboxes of a provider are kept apart from their host and from each other.
@@ -39,7 +47,8 @@ pub struct Isolation {
     /// at the whole every 200 ms.
     #[serde(default)]
     pub memory_limit: String,
-    /// What holds the limit on processes: `cgroup2`, `cgroup1`, `rlimit` or `watch`.
+    /// What holds the limit on processes: `cgroup2`, `cgroup1`, `rlimit`, `watch`, or `seccomp` (there are
+    /// none but the interpreter).
     #[serde(default)]
     pub process_limit: String,
     /// What holds the share of the processors: `cgroup2`, `cgroup1`, or `nice` (none, but the

@@ -5,6 +5,7 @@ pub mod bedrock;
 pub mod connect;
 pub mod e2b;
 mod error;
+mod host;
 mod listing;
 pub mod local;
 mod outcome;
@@ -14,6 +15,7 @@ mod pip;
 pub mod pool;
 mod program;
 mod streams;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

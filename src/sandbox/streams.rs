@@ -39,7 +39,6 @@ impl Capture {
         self.oldest = (self.oldest + over.len()) % ring;
     }
 
-    #[cfg(feature = "bedrock")]
     /// Counts bytes that somebody else has left out.
     pub(super) fn skip(&mut self, bytes: u64) {
         self.total = self.total.saturating_add(bytes);
@@ -103,7 +102,6 @@ pub(super) enum Stream {
     Stderr,
 }
 
-#[cfg(feature = "bedrock")]
 /// A stream of which somebody else has kept both ends.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Ends {
@@ -113,7 +111,6 @@ pub(super) struct Ends {
     pub(super) bytes: u64,
 }
 
-#[cfg(feature = "bedrock")]
 impl Ends {
     /// What of it comes after so many bytes, as far as it was kept.
     pub(super) fn after(&self, bytes: u64) -> [&[u8]; 2] {
@@ -154,7 +151,6 @@ impl Streams {
         }
     }
 
-    #[cfg(feature = "bedrock")]
     /// Takes a stream of which somebody else has kept both ends.
     pub(super) fn set(&mut self, stream: Stream, ends: &Ends) {
         let capture = match stream {
@@ -234,7 +230,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "bedrock")]
     #[test]
     fn a_stream_that_somebody_else_has_cut_is_told_as_one_that_was_cut_here() {
         let all: Vec<u8> = (b'a'..=b'z').collect();

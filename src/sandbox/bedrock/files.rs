@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
-use super::collect::{Found, stamp};
 use super::error::BedrockError;
 use super::machine::{Again, Machine, SLICE_BYTES, Told, decoded};
 use super::sandbox::BedrockSandbox;
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::ExecutionId;
 use crate::sandbox::listing::{self, Listing, Stamp};
+use crate::sandbox::told::{Found, stamp};
 use crate::sandbox::{ByteStream, SandboxError};
 
 /// For a piece of work on files; to put a large one together takes its time.

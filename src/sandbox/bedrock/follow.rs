@@ -11,11 +11,11 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::collect::Heard;
 use super::machine::{Again, Machine, Told};
 use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::sandbox::streams::Stream;
+use crate::sandbox::told::Heard;
 
 /// Cells that are over sooner are told of when they are.
 const FIRST_LOOK: Duration = Duration::from_millis(300);

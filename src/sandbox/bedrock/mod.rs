@@ -75,6 +75,7 @@ impl SandboxProvider for BedrockProvider {
             packages: self.entry().internet,
             network: self.entry().internet,
             absolute_files_dir: false,
+            streaming: true,
         }
     }
 

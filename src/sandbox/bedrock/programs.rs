@@ -15,9 +15,9 @@ const PLACE: [(&str, &str); 3] = [
     ("streams", include_str!("guest/streams.py")),
 ];
 const OF_KERNEL: [(&str, &str); 5] = [
-    ("display", include_str!("guest/display.py")),
-    ("figures", include_str!("guest/figures.py")),
-    ("errors", include_str!("guest/errors.py")),
+    ("display", include_str!("../guest/display.py")),
+    ("figures", include_str!("../guest/figures.py")),
+    ("errors", include_str!("../guest/errors.py")),
     ("alarm", include_str!("guest/alarm.py")),
     ("kernel", include_str!("guest/kernel.py")),
 ];

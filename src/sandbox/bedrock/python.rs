@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::collect::{Found, Heard, Left, Outcome};
+use super::collect::Left;
 use super::error::BedrockError;
 use super::follow::{DidNotHear, Running};
 use super::machine::{Again, Machine, Told, told_of};
@@ -19,6 +19,7 @@ use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, FailureKind, milliseconds};
 use crate::sandbox::SandboxError;
 use crate::sandbox::outcome::{fail, tell_ended, tell_gone, tell_interrupt, tell_timeout, unknown};
+use crate::sandbox::told::{Found, Heard, Outcome};
 
 /// A cell ends itself when its time is over; one that does not is waited for so long.
 const GRACE: Duration = Duration::from_secs(4);

@@ -12,7 +12,6 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::client::Started;
-use super::collect::Found;
 use super::error::BedrockError;
 use super::follow::stop_file;
 use super::machine::{Listens, Machine};
@@ -26,6 +25,7 @@ use crate::domain::id::SessionId;
 use crate::domain::package::PackageSet;
 use crate::domain::session::SandboxRecord;
 use crate::sandbox::listing::{Listing, Stamp};
+use crate::sandbox::told::Found;
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxSpec};
 
 /// A machine outlives each cell by so much at least: what came of the cell must be told too.

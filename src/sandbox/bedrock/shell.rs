@@ -6,7 +6,7 @@ use futures::FutureExt;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::collect::{Ended, Heard};
+use super::collect::Ended;
 use super::error::BedrockError;
 use super::follow::{DidNotHear, Running};
 use super::machine::{Again, Machine, Told};
@@ -15,6 +15,7 @@ use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, milliseconds};
 use crate::sandbox::SandboxError;
 use crate::sandbox::outcome::{tell_ended, tell_gone, tell_interrupt, tell_timeout, unknown};
+use crate::sandbox::told::Heard;
 
 /// Our program in the sandbox ends the command when its time is over, and is waited for so long.
 const GRACE: Duration = Duration::from_secs(8);

@@ -226,6 +226,7 @@ impl SandboxProvider for E2bProvider {
             packages: true,
             network: self.entry().reaches_out(),
             absolute_files_dir: true,
+            streaming: true,
         }
     }
 

@@ -11,11 +11,12 @@ use rustix::process::Signal;
 
 use super::cgroup::{Cgroup, Controller};
 use super::error::LocalError;
-use super::files::Files;
 use super::numbers::SlotNumber;
 use super::room::INTERRUPT;
-use super::{folders, keeper, sys};
+use super::{keeper, sys};
 use crate::domain::limits::Limits;
+use crate::sandbox::host::files::Files;
+use crate::sandbox::host::folders;
 
 const END_LIMIT: Duration = Duration::from_secs(30);
 
@@ -157,6 +158,12 @@ impl Room {
     /// The folder of the host that its files fill.
     pub(super) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
+    }
+}
+
+impl AsRef<Files> for Room {
+    fn as_ref(&self) -> &Files {
+        &self.files
     }
 }
 

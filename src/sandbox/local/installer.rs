@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::error::LocalError;
 use super::guest::LOCK;
-use super::install::PROXIES;
+
 use super::layers::{self, AddError, Layer, Layers, Manifest};
 use super::plan::certificates_inside;
 use super::verdict::read;
@@ -27,6 +27,7 @@ use crate::domain::id::{ExecutionId, RunId, SessionId};
 use crate::domain::limits::Limits;
 use crate::domain::package::{PackageSet, normal_name};
 use crate::domain::provider::IsolationLevel;
+use crate::sandbox::host::python::PROXIES;
 use crate::sandbox::packages::without_userinfo;
 use crate::sandbox::{PackagesError, Progress, SandboxError};
 

@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::collect::{Collector, settle};
 use super::ending::{Death, Stop, tell_death, tell_exceeded, tell_stop};
 use super::error::LocalError;
-use super::files::Files;
 use super::frames::{DoneStatus, FrameReader, KernelFrame};
 use super::handle::{Held, Parts, Room};
 use super::room::JOINED;
@@ -25,6 +24,7 @@ use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, Language, milliseconds};
 use crate::domain::limits::Limits;
+use crate::sandbox::host::files::Files;
 use crate::sandbox::streams::Stream;
 
 const HELLO_LIMIT: Duration = Duration::from_secs(30);

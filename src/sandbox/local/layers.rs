@@ -11,11 +11,11 @@ use std::time::SystemTime;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::files::Files;
-use super::folders;
 use crate::domain::file::FilePath;
 use crate::domain::id::ExecutionId;
 use crate::sandbox::PackagesError;
+use crate::sandbox::host::files::Files;
+use crate::sandbox::host::folders;
 
 /// Where all layers stand in the template of sessions; a session sees none of it.
 pub(super) const ALL_INSIDE: &str = "/opt/layers";

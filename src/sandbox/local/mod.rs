@@ -5,7 +5,6 @@ mod cgroup;
 mod collect;
 mod ending;
 mod error;
-mod files;
 mod folders;
 mod frames;
 mod guest;
@@ -17,7 +16,6 @@ mod keeper;
 mod kernel;
 mod layers;
 mod level;
-mod listing;
 mod numbers;
 mod plan;
 mod range;
@@ -42,7 +40,7 @@ use async_trait::async_trait;
 
 pub use error::LocalError;
 pub use guest::GuestError;
-pub use install::{InstallError, Unfit, install};
+pub use install::{InstallError, install};
 pub use warden::{MODE as WARDEN_MODE, run as run_warden};
 
 use self::installer::Installer;
@@ -114,6 +112,7 @@ impl SandboxProvider for LocalProvider {
             packages: self.installer.is_on(),
             network: level == IsolationLevel::None,
             absolute_files_dir: level == IsolationLevel::Namespaced,
+            streaming: true,
         }
     }
 

@@ -1,36 +1,34 @@
 //! One local sandbox: a room that is made anew when its kernel has died.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::error::LocalError;
-use super::files::{Upload, own_doing};
 use super::handle::Room;
 use super::kernel::Kernel;
 use super::layers::Layer;
-use super::listing::Listing;
 use super::workshop::{Tenant, Workshop};
 use crate::domain::coded::chain;
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{Cell, Execution};
-use crate::domain::file::{ChangedFile, Condition, FileEntry, FilePath, Part};
+use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
 use crate::domain::session::SandboxRecord;
+use crate::sandbox::host::files::{self, Upload, blocking, own_doing};
+use crate::sandbox::host::seen::Seen;
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxSpec};
 
 /// Where files are in a root of its own.
 const FILES_DIR: &str = "/files";
-const READ_BYTES: usize = 256 * 1024;
 /// Memory is asked for in pieces of this size.
 const ADMITTED_BYTES: u64 = 8 << 20;
 
@@ -47,8 +45,7 @@ pub(super) struct LocalSandbox {
     room: StdMutex<Arc<Room>>,
     /// Held while files move from a dead room to its successor, and for each change of a file.
     moving: tokio::sync::RwLock<()>,
-    /// The files as they were when the last cell ended.
-    listing: StdMutex<Listing>,
+    seen: Seen,
     interrupt: Notify,
     running: AtomicBool,
     terminated: AtomicBool,
@@ -77,7 +74,7 @@ impl LocalSandbox {
             kernel: Mutex::new(Some(kernel)),
             room: StdMutex::new(room),
             moving: tokio::sync::RwLock::new(()),
-            listing: StdMutex::new(Listing::default()),
+            seen: Seen::default(),
             interrupt: Notify::new(),
             running: AtomicBool::new(false),
             terminated: AtomicBool::new(false),
@@ -116,7 +113,7 @@ impl LocalSandbox {
             (whole, new.files.list().unwrap_or_default())
         });
         let (whole, listing) = moved.await.unwrap_or_default();
-        *self.listing() = listing;
+        self.seen.set(listing);
         *self.room.lock().expect("no panic while the room is held") = Arc::clone(&room);
         if self.is_terminated() {
             self.end(&room).await;
@@ -129,40 +126,6 @@ impl LocalSandbox {
             let cause = chain(&error);
             tracing::error!(error = cause, sandbox.id = %self.id, "a sandbox has not ended whole");
         }
-    }
-
-    fn listing(&self) -> std::sync::MutexGuard<'_, Listing> {
-        self.listing.lock().expect("no panic while the listing is held")
-    }
-
-    /// What the cell did to the files, told in its execution.
-    async fn tell_files(&self, execution: &mut Execution) {
-        let room = self.room();
-        let before = std::mem::take(&mut *self.listing());
-        // a folder can be held by the session's own processes, and those by their share of the processors
-        let few = if before.is_few() { block_in_place(|| room.files.list_few()) } else { None };
-        let (mut listing, mut changes, whole) = match few {
-            Some(listing) => compare(before, Some(listing)),
-            None => {
-                let look = move || {
-                    let now = room.files.list_expecting(before.files.len()).ok();
-                    compare(before, now)
-                };
-                spawn_blocking(look).await.unwrap_or_default()
-            }
-        };
-        let mut current = self.listing();
-        // what callers have put in meanwhile is no change of the cell
-        let put_in = std::mem::take(&mut current.files);
-        changes.retain(|change| {
-            put_in
-                .get(&change.path)
-                .is_none_or(|stamp| listing.files.get(&change.path) != Some(stamp))
-        });
-        listing.files.extend(put_in);
-        *current = listing;
-        execution.files = changes;
-        execution.truncated |= !whole;
     }
 
     /// Makes the sandbox usable again after its kernel has died.
@@ -204,7 +167,7 @@ impl LocalSandbox {
             now.files.publish(&copy, &path_inside, &condition)
         })
         .await?;
-        self.listing().files.insert(path.to_string(), stamp);
+        self.seen.note_put(path, stamp);
         Ok(entry)
     }
 }
@@ -250,7 +213,7 @@ impl Sandbox for LocalSandbox {
         let room = self.room();
         let (mut execution, death) = kernel.run(&room, cell, &self.interrupt, sink).await;
         self.running.store(false, Ordering::SeqCst);
-        self.tell_files(&mut execution).await;
+        self.seen.tell(self.room(), &mut execution).await;
         if let Some(files_lost) = lost {
             execution.state_lost = true;
             execution.files_lost = files_lost;
@@ -296,24 +259,8 @@ impl Sandbox for LocalSandbox {
     ) -> Result<(FileEntry, ByteStream), SandboxError> {
         let room = self.room();
         let path = path.clone();
-        let (entry, mut file) = blocking(move || room.files.read(&path)).await?;
-        let size = entry.size_bytes;
-        let (first, length) = part.within(size).ok_or(SandboxError::NoSuchPart(size))?;
-        file.seek(SeekFrom::Start(first)).map_err(own_doing)?;
-        // at most what was told, however much the program goes on writing
-        let content = stream::try_unfold((file, length), |(mut file, left)| async move {
-            if left == 0 {
-                return Ok(None);
-            }
-            let mut piece = vec![0; READ_BYTES.min(usize::try_from(left).unwrap_or(READ_BYTES))];
-            let count = file.read(&mut piece)?;
-            if count == 0 {
-                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
-            }
-            piece.truncate(count);
-            Ok(Some((Bytes::from(piece), (file, left - count as u64))))
-        });
-        Ok((entry, content.into_stream().boxed()))
+        let (entry, file) = blocking(move || room.files.read(&path)).await?;
+        files::content(entry, file, part)
     }
 
     async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError> {
@@ -330,7 +277,7 @@ impl Sandbox for LocalSandbox {
         let room = self.room();
         let (inside, condition) = (path.clone(), condition.clone());
         blocking(move || room.files.remove(&inside, &condition)).await?;
-        self.listing().files.remove(path.as_str());
+        self.seen.note_removed(path);
         Ok(())
     }
 
@@ -347,21 +294,5 @@ impl Sandbox for LocalSandbox {
     async fn terminate(&self) {
         self.terminated.store(true, Ordering::SeqCst);
         self.end(&self.room()).await;
-    }
-}
-
-/// The files as they are now, what a cell did to them, and whether that is all.
-fn compare(before: Listing, now: Option<Listing>) -> (Listing, Vec<ChangedFile>, bool) {
-    let Some(now) = now else { return (before, Vec::new(), false) };
-    let (changes, whole) = now.changes_since(&before);
-    (now, changes, whole)
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
-) -> Result<T, SandboxError> {
-    match spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(SandboxError::Io(error.into())),
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::cgroup::Controller;
-use super::folders::Used;
 use super::handle::{Exceeded, Room};
+use crate::sandbox::host::folders::Used;
 
 const EVERY: Duration = Duration::from_millis(200);
 const FOLDERS_EVERY: Duration = Duration::from_secs(1);

@@ -51,6 +51,7 @@ fn session() -> Session {
         packages: false,
         network: false,
         absolute_files_dir: true,
+        streaming: true,
     };
     Session {
         id: SessionId::new(),

@@ -57,6 +57,7 @@ impl SandboxProvider for StubProvider {
             packages: false,
             network: false,
             absolute_files_dir: false,
+            streaming: true,
         }
     }
 

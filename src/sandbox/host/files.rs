@@ -1,25 +1,29 @@
-//! A session's files, through descriptors of its own tmpfs.
+//! A session's files on this host, through descriptors of their folder.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
+use bytes::Bytes;
+use futures::{StreamExt, stream};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::listing::{Listing, Stamp, entry};
-use crate::domain::file::{Condition, FileEntry, FilePath};
+use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::ExecutionId;
-use crate::sandbox::SandboxError;
+use crate::sandbox::{ByteStream, SandboxError};
 
 /// No path leaves the folder, whatever links the session has put there.
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
 
+const READ_BYTES: usize = 256 * 1024;
+
 /// The files folder of one room. It works while a cell runs and after the room has died; the memory
 /// is freed when it is dropped.
-pub(super) struct Files(Option<Descriptors>);
+pub(in crate::sandbox) struct Files(Option<Descriptors>);
 
 struct Descriptors {
     /// Open for reading, to walk.
@@ -41,12 +45,12 @@ impl Drop for Files {
 }
 
 /// A file on its way in: it has no name until it is published whole.
-pub(super) struct Upload {
-    pub(super) file: File,
+pub(in crate::sandbox) struct Upload {
+    pub(in crate::sandbox) file: File,
 }
 
 impl Files {
-    pub(super) fn new(readable: OwnedFd, place: OwnedFd) -> Self {
+    pub(in crate::sandbox) fn new(readable: OwnedFd, place: OwnedFd) -> Self {
         Self(Some(Descriptors { readable, place, changing: Mutex::new(()) }))
     }
 
@@ -59,19 +63,22 @@ impl Files {
     }
 
     /// What the file system that the folder is on holds now.
-    pub(super) fn bytes_of_file_system(&self) -> u64 {
+    pub(in crate::sandbox) fn bytes_of_file_system(&self) -> u64 {
         let Ok(found) = rustix::fs::fstatfs(self.place()) else { return 0 };
         found.f_blocks.saturating_sub(found.f_bfree) * found.f_bsize as u64
     }
 
     /// What the file system that the folder is on has left.
-    pub(super) fn free_bytes(&self) -> u64 {
+    pub(in crate::sandbox) fn free_bytes(&self) -> u64 {
         rustix::fs::fstatfs(self.place())
             .map_or(0, |found| found.f_bavail.saturating_mul(found.f_bsize as u64))
     }
 
     /// Opens a regular file for reading.
-    pub(super) fn read(&self, path: &FilePath) -> Result<(FileEntry, File), SandboxError> {
+    pub(in crate::sandbox) fn read(
+        &self,
+        path: &FilePath,
+    ) -> Result<(FileEntry, File), SandboxError> {
         // non-blocking: a FIFO of this name must not hold the service up
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = self.open(path.as_str(), flags).map_err(|errno| refused(errno, path))?;
@@ -83,7 +90,7 @@ impl Files {
     }
 
     /// Starts a file that nobody can see yet.
-    pub(super) fn upload(&self) -> Result<Upload, SandboxError> {
+    pub(in crate::sandbox) fn upload(&self) -> Result<Upload, SandboxError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o644);
         let file = rustix::fs::openat(self.place(), ".", flags, mode).map_err(storage)?;
@@ -91,7 +98,7 @@ impl Files {
     }
 
     /// Gives an upload its name, in place of what had it, if the condition holds.
-    pub(super) fn publish(
+    pub(in crate::sandbox) fn publish(
         &self,
         upload: &Upload,
         path: &FilePath,
@@ -135,7 +142,7 @@ impl Files {
     }
 
     /// Removes a file, if the condition holds; a folder is no file.
-    pub(super) fn remove(
+    pub(in crate::sandbox) fn remove(
         &self,
         path: &FilePath,
         condition: &Condition,
@@ -154,23 +161,23 @@ impl Files {
     }
 
     /// All regular files, within bounds, no link followed.
-    pub(super) fn list(&self) -> io::Result<Listing> {
+    pub(in crate::sandbox) fn list(&self) -> io::Result<Listing> {
         self.list_expecting(0)
     }
 
     /// The same where there were so many.
-    pub(super) fn list_expecting(&self, expected: usize) -> io::Result<Listing> {
+    pub(in crate::sandbox) fn list_expecting(&self, expected: usize) -> io::Result<Listing> {
         Listing::of(self.descriptors().readable.as_fd(), expected)
     }
 
     /// The same where they are few; None where they are not.
-    pub(super) fn list_few(&self) -> Option<Listing> {
+    pub(in crate::sandbox) fn list_few(&self) -> Option<Listing> {
         Listing::of_few(self.descriptors().readable.as_fd())
     }
 
     /// Copies every file into another folder, descriptor to descriptor, times kept. Says whether
     /// all of them arrived.
-    pub(super) fn copy_into(&self, target: &Self) -> bool {
+    pub(in crate::sandbox) fn copy_into(&self, target: &Self) -> bool {
         let Ok(listing) = self.list() else { return false };
         let mut whole = !listing.cut;
         for path in listing.files.keys() {
@@ -210,7 +217,7 @@ impl Files {
 
 impl Upload {
     /// Takes over content and times of another file.
-    pub(super) fn copy_from(&self, source: &File) -> Result<(), SandboxError> {
+    pub(in crate::sandbox) fn copy_from(&self, source: &File) -> Result<(), SandboxError> {
         let stat = rustix::fs::fstat(source).map_err(storage)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         rustix::fs::ftruncate(&self.file, size).map_err(storage)?;
@@ -235,8 +242,42 @@ impl Upload {
     }
 }
 
+/// A part of an opened file, as it comes: at most what was told, however much the program goes on writing.
+pub(in crate::sandbox) fn content(
+    entry: FileEntry,
+    mut file: File,
+    part: Part,
+) -> Result<(FileEntry, ByteStream), SandboxError> {
+    let size = entry.size_bytes;
+    let (first, length) = part.within(size).ok_or(SandboxError::NoSuchPart(size))?;
+    file.seek(io::SeekFrom::Start(first)).map_err(own_doing)?;
+    let content = stream::try_unfold((file, length), |(mut file, left)| async move {
+        if left == 0 {
+            return Ok(None);
+        }
+        let mut piece = vec![0; READ_BYTES.min(usize::try_from(left).unwrap_or(READ_BYTES))];
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        piece.truncate(count);
+        Ok(Some((Bytes::from(piece), (file, left - count as u64))))
+    });
+    Ok((entry, content.boxed()))
+}
+
+/// Work on files, apart from threads that must not wait for a disk.
+pub(in crate::sandbox) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
+) -> Result<T, SandboxError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(SandboxError::Io(error.into())),
+    }
+}
+
 /// A failed read or write: what is the session's own doing, like being out of room, is no fault.
-pub(super) fn own_doing(error: io::Error) -> SandboxError {
+pub(in crate::sandbox) fn own_doing(error: io::Error) -> SandboxError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SandboxError::Full,
         io::ErrorKind::PermissionDenied | io::ErrorKind::WouldBlock => SandboxError::HeldBack,

@@ -16,24 +16,24 @@ const MAX_PATHS_BYTES: usize = 16 << 20;
 /// How deep folders are followed.
 const MAX_DEPTH: usize = 64;
 /// How many files and folders are looked at without a thread for it.
-pub(super) const FEW: usize = 128;
+pub(in crate::sandbox) const FEW: usize = 128;
 /// How many changed files an execution tells of.
 const MAX_CHANGES: usize = 1000;
 
 /// All regular files by path.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
-    pub(super) files: HashMap<String, Stamp>,
+pub(in crate::sandbox) struct Listing {
+    pub(in crate::sandbox) files: HashMap<String, Stamp>,
     paths_bytes: usize,
     /// Files, folders and whatever else there is.
     seen: usize,
     /// True when there were more than fit.
-    pub(super) cut: bool,
+    pub(in crate::sandbox) cut: bool,
 }
 
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(in crate::sandbox) struct Stamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
@@ -43,7 +43,7 @@ pub(super) struct Stamp {
 impl Listing {
     /// All regular files below a folder, within bounds, no link followed. `expected`: how many there
     /// were.
-    pub(super) fn of(folder: BorrowedFd<'_>, expected: usize) -> io::Result<Self> {
+    pub(in crate::sandbox) fn of(folder: BorrowedFd<'_>, expected: usize) -> io::Result<Self> {
         let mut listing = Self { files: HashMap::with_capacity(expected), ..Self::default() };
         walk(folder, "", 0, usize::MAX, &mut listing)?;
         Ok(listing)
@@ -51,19 +51,19 @@ impl Listing {
 
     /// The same where they are few: that takes less time than the way to another thread.
     /// None where they are not.
-    pub(super) fn of_few(folder: BorrowedFd<'_>) -> Option<Self> {
+    pub(in crate::sandbox) fn of_few(folder: BorrowedFd<'_>) -> Option<Self> {
         let mut listing = Self::default();
         walk(folder, "", 0, FEW, &mut listing).ok()?;
         (!listing.cut).then_some(listing)
     }
 
     /// Whether it is worth while to look for few.
-    pub(super) fn is_few(&self) -> bool {
+    pub(in crate::sandbox) fn is_few(&self) -> bool {
         self.files.len() <= FEW
     }
 
     /// What changed since an earlier listing, and whether that is all that changed.
-    pub(super) fn changes_since(&self, before: &Self) -> (Vec<ChangedFile>, bool) {
+    pub(in crate::sandbox) fn changes_since(&self, before: &Self) -> (Vec<ChangedFile>, bool) {
         let mut changed: Vec<_> = self
             .files
             .iter()
@@ -84,7 +84,7 @@ impl Listing {
     }
 
     /// All of them, sorted by path.
-    pub(super) fn entries(&self) -> Vec<FileEntry> {
+    pub(in crate::sandbox) fn entries(&self) -> Vec<FileEntry> {
         let mut entries: Vec<_> =
             self.files.iter().map(|(path, stamp)| entry(path, stamp)).collect();
         entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
@@ -94,12 +94,12 @@ impl Listing {
 
 impl Stamp {
     /// Changes whenever the content does: any write moves the time of change.
-    pub(super) fn etag(&self) -> String {
+    pub(in crate::sandbox) fn etag(&self) -> String {
         let Self { inode, size, changed: (seconds, nanoseconds), .. } = self;
         format!("{inode:x}-{size:x}-{seconds:x}-{nanoseconds:x}")
     }
 
-    pub(super) fn of(stat: &Stat) -> Self {
+    pub(in crate::sandbox) fn of(stat: &Stat) -> Self {
         Self {
             inode: stat.st_ino,
             size: u64::try_from(stat.st_size).unwrap_or(0),
@@ -110,7 +110,7 @@ impl Stamp {
 }
 
 /// A file as callers see it.
-pub(super) fn entry(path: &str, stamp: &Stamp) -> FileEntry {
+pub(in crate::sandbox) fn entry(path: &str, stamp: &Stamp) -> FileEntry {
     let nanoseconds = i128::from(stamp.modified.0) * 1_000_000_000 + i128::from(stamp.modified.1);
     FileEntry {
         path: path.to_owned(),
