@@ -2,15 +2,19 @@
 
 use std::process::ExitCode;
 
-use interpreterd::config::{self, Action, GuestAction};
+use interpreterd::config::{self, Action, GuestAction, GuestKind};
 use interpreterd::domain::coded::chain;
-use interpreterd::sandbox::local;
+use interpreterd::sandbox::{local, pydantic};
 use interpreterd::{api, app};
 
 fn main() -> ExitCode {
-    // before anything else: the warden must have one thread
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == local::WARDEN_MODE) {
+    // before anything else: these become other processes, and must have one thread
+    let mode = std::env::args_os().nth(1).unwrap_or_default();
+    if mode == local::WARDEN_MODE {
         local::run_warden();
+    }
+    if mode == pydantic::CAGE_MODE {
+        return pydantic::run_cage();
     }
     match act() {
         Ok(code) => code,
@@ -27,9 +31,10 @@ fn act() -> Result<ExitCode, Box<dyn std::error::Error>> {
         Action::Check(settings) => {
             return Ok(if app::check(&settings)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Action::Guest(GuestAction::Install(settings)) => {
-            local::install(&settings)?;
-        }
+        Action::Guest(GuestAction::Install(settings)) => match settings.provider {
+            GuestKind::Local => drop(local::install(&settings.guest)?),
+            GuestKind::Pydantic => pydantic::install(&settings)?,
+        },
         Action::Openapi => print!("{}", api::document()),
         Action::Settings => print!("{}", config::table()),
     }

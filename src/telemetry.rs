@@ -6,12 +6,13 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use crate::config::LogFormat;
 
 /// Libraries that would log what programs print, and what they are given.
-const QUIET: [&str; 5] = [
+const QUIET: [&str; 6] = [
     "aws_sdk_bedrockagentcore=info",
     "aws_smithy_runtime=info",
     "aws_smithy_http_client=info",
     "aws_runtime=info",
     "aws_sigv4=info",
+    "rmcp=warn",
 ];
 
 /// Starts logging to standard error, for the whole process.

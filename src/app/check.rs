@@ -55,7 +55,8 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
                 (Some(python), Some(isolation)) => {
                     format!("Python {python}, {}", describe_isolation(isolation))
                 }
-                _ => "it answers, and takes the key".to_owned(),
+                (Some(python), None) => format!("Python {python}"),
+                (None, _) => "it answers, and takes the key".to_owned(),
             });
             let good = report.good;
             report.line(&format!("provider {name}"), found);

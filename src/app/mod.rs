@@ -55,6 +55,12 @@ pub enum AppError {
          or --allow-anonymous if everybody who can reach it may run code"
     )]
     Open(SocketAddr),
+    /// Who may call is not asked, and what is called may reach the network.
+    #[error(
+        "the provider entry {0} lets code reach the network, this host's own services too, and no API keys are set: \
+         set INTERPRETERD_API_KEYS"
+    )]
+    OpenNetwork(String),
     /// The store cannot be opened.
     #[error("the store cannot be opened")]
     Store(#[from] StoreError),
@@ -96,7 +102,14 @@ fn admit(settings: &Settings) -> Result<Access, AppError> {
     let server = &settings.server;
     let access = Access::new(&server.api_keys)?;
     let open = !access.asks() && !server.listen.ip().is_loopback() && !server.allow_anonymous;
-    if open { Err(AppError::Open(server.listen)) } else { Ok(access) }
+    if open {
+        return Err(AppError::Open(server.listen));
+    }
+    let networked = settings.pydantic.entries.iter().find(|entry| entry.network);
+    match networked {
+        Some(entry) if !access.asks() => Err(AppError::OpenNetwork(entry.name.clone())),
+        _ => Ok(access),
+    }
 }
 
 /// Raises the limit on descriptors as far as it goes, and says so when that is not enough.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::bedrock::BedrockTable;
 use super::e2b::E2bTable;
 use super::model::ModelTables;
+use super::pydantic::PydanticTable;
 use super::{ConfigError, settings_args};
 
 /// What the TOML file describes by name.
@@ -17,6 +18,7 @@ pub(super) struct Tables {
     pub(super) models: ModelTables,
     pub(super) e2b: BTreeMap<String, E2bTable>,
     pub(super) bedrock: BTreeMap<String, BedrockTable>,
+    pub(super) pydantic: BTreeMap<String, PydanticTable>,
 }
 
 /// An entry of `[providers]`, by its kind.
@@ -25,6 +27,7 @@ pub(super) struct Tables {
 enum ProviderTable {
     E2b(Box<E2bTable>),
     Bedrock(Box<BedrockTable>),
+    Pydantic(Box<PydanticTable>),
 }
 
 /// The command with the file's values in place of the defaults, and what else it describes.
@@ -46,6 +49,9 @@ pub(super) fn with_file(
             }
             ProviderTable::Bedrock(entry) => {
                 tables.bedrock.insert(name, *entry);
+            }
+            ProviderTable::Pydantic(entry) => {
+                tables.pydantic.insert(name, *entry);
             }
         }
     }

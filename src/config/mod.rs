@@ -6,6 +6,7 @@ mod file;
 mod key;
 mod local;
 mod model;
+mod pydantic;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub use e2b::{E2bEntry, E2bError, E2bSettings};
 pub use key::KeyError;
 pub use local::{GuestSettings, LocalLevel, LocalSettings, PackageMode};
 pub use model::{ModelEntry, ModelError, ModelProtocol, ModelSettings};
+pub use pydantic::{PydanticEntry, PydanticError, PydanticServer, PydanticSettings};
 
 use file::{Tables, with_file};
 
@@ -54,8 +56,37 @@ pub enum Action {
 /// What can be done with the guest Python.
 #[derive(Debug, Subcommand)]
 pub enum GuestAction {
-    /// Install the guest Python and its packages for the provider `local`; does nothing when it is there.
-    Install(GuestSettings),
+    /// Install the Python of a provider of this host, and its packages; does nothing when it is there.
+    Install(InstallSettings),
+}
+
+/// What `guest install` can be told.
+#[derive(Debug, Clone, Args)]
+pub struct InstallSettings {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub guest: GuestSettings,
+    /// The provider that it is for
+    #[arg(long, default_value = "local")]
+    pub provider: GuestKind,
+    /// Packages for the store of `pydantic`, besides those that come with it
+    #[arg(long, num_args = 1.., value_delimiter = ',')]
+    pub packages: Vec<String>,
+    /// Folder of wheels for the store of `pydantic`, where Pyodide's CDN cannot be reached
+    #[arg(long)]
+    pub wheels: Option<PathBuf>,
+    /// Mirror of the address where Pyodide's own packages are
+    #[arg(long)]
+    pub cdn: Option<String>,
+}
+
+/// The providers of this host that need an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GuestKind {
+    /// A CPython with the usual packages.
+    Local,
+    /// Deno, Pyodide and a store of packages.
+    Pydantic,
 }
 
 /// Everything that `serve` can be told.
@@ -79,6 +110,9 @@ pub struct Settings {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub bedrock: BedrockSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub pydantic: PydanticSettings,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub guest: GuestSettings,
@@ -297,6 +331,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: BedrockError,
     },
+    /// A provider entry cannot be used as it is described.
+    #[error("the provider entry {name} cannot be used")]
+    Pydantic {
+        /// The entry's name.
+        name: String,
+        /// What is wrong with it.
+        source: PydanticError,
+    },
     /// A provider entry bears the name of the built-in one.
     #[error("the provider entry local is built in: give the one of the TOML file another name")]
     LocalEntry,
@@ -355,8 +397,10 @@ pub fn read() -> Result<CommandLine, ConfigError> {
             settings.e2b.resolve(tables.e2b)?;
             let is_default = settings.server.default_provider == "bedrock";
             settings.bedrock.resolve(tables.bedrock, is_default)?;
+            let default = &settings.server.default_provider;
+            settings.pydantic.resolve(tables.pydantic, default)?;
         }
-        Action::Guest(GuestAction::Install(guest)) => guest.fix_folder(),
+        Action::Guest(GuestAction::Install(settings)) => settings.guest.fix_folder(),
         Action::Openapi | Action::Settings => {}
     }
     Ok(line)

@@ -48,6 +48,9 @@ pub(super) fn system(task: &Task, session: &Session, provider: &ProviderInfo) ->
     } else {
         "The code has no network; nothing can be downloaded or installed.".to_owned()
     });
+    if !capabilities.shell {
+        fact("There are no other programs: no shell, no subprocess.".to_owned());
+    }
     let limits = &session.limits;
     fact(format!(
         "A call may run {} seconds unless it asks for more, {} at most.",

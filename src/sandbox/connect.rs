@@ -11,6 +11,7 @@ use crate::sandbox::e2b::E2bProvider;
 use crate::sandbox::local::LocalProvider;
 use crate::sandbox::local::user::Taken;
 use crate::sandbox::pool::{Pool, PoolPlan};
+use crate::sandbox::pydantic::PydanticProvider;
 use crate::sandbox::{SandboxError, SandboxProvider};
 
 /// The provider entries by name.
@@ -44,6 +45,17 @@ pub fn providers(
             sets: vec![PackageSet::default()],
         };
         let provider = E2bProvider::new(entry, &settings.limits, maker)?;
+        providers.push((entry.name.clone(), Arc::new(Pool::new(provider, plan))));
+    }
+    for entry in &settings.pydantic.entries {
+        let plan = PoolPlan {
+            size: entry.pool,
+            max_age: settings.local.local_pool_age_seconds,
+            lifetime: settings.limits.lifetime_seconds_max,
+            make_limit: settings.limits.create_seconds,
+            sets: vec![PackageSet::default()],
+        };
+        let provider = PydanticProvider::new(entry, settings);
         providers.push((entry.name.clone(), Arc::new(Pool::new(provider, plan))));
     }
     #[cfg(feature = "bedrock")]

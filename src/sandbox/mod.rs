@@ -14,6 +14,7 @@ mod packages;
 mod pip;
 pub mod pool;
 mod program;
+pub mod pydantic;
 mod streams;
 mod told;
 

@@ -19,6 +19,11 @@ pub enum PackagesError {
         /// Its version.
         version: String,
     },
+    /// The provider's store has no package of this name, and nothing is fetched while it runs.
+    #[error(
+        "{0} is not in the package store: `interpreterd guest install --provider pydantic --packages {0}` puts it there"
+    )]
+    NotStored(String),
     /// The index has no package of this name.
     #[error("there is no package named {0}")]
     NoSuch(String),
@@ -67,7 +72,9 @@ impl Coded for PackagesError {
             Self::Off => Class::Conflict.named("provider_cannot"),
             Self::NotPrepared(_) => Class::Invalid.named("packages_not_prepared"),
             Self::Built { .. } | Self::Conflict(_) => Class::Invalid.named("packages_conflict"),
-            Self::NoSuch(_) | Self::NoVersion { .. } => Class::Invalid.named("package_not_found"),
+            Self::NoSuch(_) | Self::NotStored(_) | Self::NoVersion { .. } => {
+                Class::Invalid.named("package_not_found")
+            }
             Self::NoWheel(_) => Class::Invalid.named("package_without_wheel"),
             Self::TooLarge(_) => Class::Invalid.named("packages_too_large"),
             Self::Failed(_) => Class::Invalid.named("packages_failed"),

@@ -35,8 +35,10 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
 ];
 
 /// Adapters of one port know nothing of each other; only `connect.rs` names them all.
-const ADAPTERS: [(&str, &[&str]); 2] =
-    [("llm", &["anthropic", "openai", "replay"]), ("sandbox", &["bedrock", "e2b", "local"])];
+const ADAPTERS: [(&str, &[&str]); 2] = [
+    ("llm", &["anthropic", "openai", "replay"]),
+    ("sandbox", &["bedrock", "e2b", "local", "pydantic"]),
+];
 
 fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(folder).unwrap() {

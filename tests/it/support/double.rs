@@ -46,7 +46,7 @@ pub fn shared() -> &'static (Double, Server) {
 impl Running {
     /// Starts a program of tests/doubles, which says where it is.
     pub fn start(program: &str, greeting: &str, options: &[&str]) -> Self {
-        let python = std::env::var_os(PYTHON).map_or_else(installed, PathBuf::from);
+        let python = doubles_python();
         let folder = std::env::var_os(FOLDER).map_or_else(
             || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/doubles"),
             PathBuf::from,
@@ -194,6 +194,11 @@ impl Double {
     }
 }
 
+/// The Python that has what doubles need.
+pub fn doubles_python() -> PathBuf {
+    std::env::var_os(PYTHON).map_or_else(installed, PathBuf::from)
+}
+
 fn installed() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
@@ -204,19 +209,23 @@ fn installed() -> PathBuf {
 
 /// The Python with the usual packages, for the double's kernels.
 pub fn guest_python() -> PathBuf {
+    let folders = std::fs::read_dir(guests()).unwrap().flatten();
+    let pythons = folders.map(|folder| folder.path().join("bin/python"));
+    let newest = pythons.filter(|python| python.exists()).max_by_key(|python| {
+        std::fs::metadata(python.parent().unwrap()).and_then(|about| about.modified()).ok()
+    });
+    newest.expect("make guest installs it")
+}
+
+/// The folder of all that `guest install` installs.
+pub fn guests() -> PathBuf {
     let named = std::env::var_os("INTERPRETERD_GUEST_DIR").map(PathBuf::from);
-    let guests = named.unwrap_or_else(|| {
+    named.unwrap_or_else(|| {
         if rustix::process::geteuid().is_root() {
             return "/var/lib/interpreterd/guest".into();
         }
         let home = PathBuf::from(std::env::var_os("HOME").unwrap());
         let data = std::env::var_os("XDG_DATA_HOME").map_or(home.join(".local/share"), Into::into);
         data.join("interpreterd/guest")
-    });
-    let folders = std::fs::read_dir(&guests).unwrap().flatten();
-    let pythons = folders.map(|folder| folder.path().join("bin/python"));
-    let newest = pythons.filter(|python| python.exists()).max_by_key(|python| {
-        std::fs::metadata(python.parent().unwrap()).and_then(|about| about.modified()).ok()
-    });
-    newest.expect("make guest installs it")
+    })
 }

@@ -7,6 +7,7 @@ pub mod index;
 pub mod live;
 pub mod model;
 pub mod processes;
+pub mod pydantic;
 pub mod seen;
 pub mod server;
 pub mod sse;
