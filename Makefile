@@ -54,7 +54,7 @@ needs:
 	@sh scripts/needs
 
 # Release build, the rivals' own environment and half an hour of measuring: by hand, on an idle machine.
-bench: guest
+bench: doubles
 	cargo build --release --locked
 	@python3 benches/run.py --program $(RELEASED) --readme README.md
 

@@ -12,7 +12,7 @@ const QUIET: [&str; 6] = [
     "aws_smithy_http_client=info",
     "aws_runtime=info",
     "aws_sigv4=info",
-    "rmcp=warn",
+    "rmcp=off",
 ];
 
 /// Starts logging to standard error, for the whole process.

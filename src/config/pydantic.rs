@@ -171,9 +171,15 @@ impl PydanticSettings {
 
     fn describes(&self) -> Option<&'static str> {
         let is_set = |set: bool, name| set.then_some(name);
-        is_set(self.pydantic_command.is_some(), "pydantic_command")
-            .or(is_set(self.pydantic_url.is_some(), "pydantic_url"))
+        let is_filled =
+            |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
+        is_set(is_filled(&self.pydantic_command), "pydantic_command")
+            .or(is_set(is_filled(&self.pydantic_url), "pydantic_url"))
             .or(is_set(self.pydantic_pool > 0, "pydantic_pool"))
+            .or(is_set(self.pydantic_network, "pydantic_network"))
+            .or(is_set(!self.pydantic_jail, "pydantic_jail"))
+            .or(is_set(self.pydantic_memory_bytes != memory_bytes(), "pydantic_memory_bytes"))
+            .or(is_set(self.pydantic_disk_bytes != disk_bytes(), "pydantic_disk_bytes"))
     }
 
     fn own(&self) -> Result<PydanticEntry, PydanticError> {
@@ -236,10 +242,14 @@ impl PydanticTable {
         if !self.url.as_ref().is_none_or(is_url) {
             return Err(PydanticError::Url);
         }
+        let has_token = self.token_env.is_some() || self.token_file.is_some();
+        if has_token && self.url.as_ref().is_some_and(|url| goes_in_the_clear(url)) {
+            return Err(PydanticError::Beside("a token is sent over https, or to this host alone"));
+        }
         if self.command.is_none() && (self.folder.is_some() || !self.env.is_empty()) {
             return Err(PydanticError::Beside("folder and env belong to a command: name one"));
         }
-        if self.url.is_none() && (self.token_env.is_some() || self.token_file.is_some()) {
+        if self.url.is_none() && has_token {
             return Err(PydanticError::Beside(
                 "token_env and token_file belong to a url: name one",
             ));
@@ -268,7 +278,7 @@ fn without_network(words: Vec<String>, network: bool) -> Result<Vec<String>, Pyd
     if network {
         return Ok(words);
     }
-    if let Some(word) = words.iter().find(|word| opens_network(word)) {
+    if let Some(word) = words.iter().find(|word| opens_network(word) || hides_command(word)) {
         return Err(PydanticError::Network(word.clone()));
     }
     let is_wrapper = |word: &String| {
@@ -276,7 +286,8 @@ fn without_network(words: Vec<String>, network: bool) -> Result<Vec<String>, Pyd
         name.split(['@', '=']).next() == Some("mcp-run-python")
             || word.trim_matches('_') == "mcp_run_python"
     };
-    match words.iter().position(is_wrapper) {
+    // the last one is what is run: uvx is also told where it comes from
+    match words.iter().rposition(is_wrapper) {
         Some(place) if !words.iter().any(|word| word == SWITCH) => {
             let mut words = words;
             words.insert(place + 1, SWITCH.to_owned());
@@ -284,6 +295,13 @@ fn without_network(words: Vec<String>, network: bool) -> Result<Vec<String>, Pyd
         }
         _ => Ok(words),
     }
+}
+
+/// A command line for a shell: what it starts cannot be seen to.
+fn hides_command(word: &str) -> bool {
+    let is_known = |part: &str| ["mcp-run-python", "mcp_run_python", "deno"].contains(&part);
+    word.contains(char::is_whitespace)
+        && word.split([' ', '\t', '\n', ';', '&', '|', '/']).any(is_known)
 }
 
 /// Deno's switches: -N, --allow-net, -A, --allow-all, also several short ones together.
@@ -296,9 +314,16 @@ fn opens_network(word: &str) -> bool {
         return false;
     };
     let letters = short.split('=').next().unwrap_or_default();
-    letters.len() <= 8
+    !letters.is_empty()
         && letters.chars().all(|letter| "ARWENSPIrqfLcmh".contains(letter))
         && letters.contains(['A', 'N'])
+}
+
+fn goes_in_the_clear(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_here = |name: &str| host == name || host.starts_with(&format!("{name}:"));
+    !["127.0.0.1", "localhost", "[::1]"].into_iter().any(is_here)
 }
 
 const fn memory_bytes() -> u64 {
@@ -360,6 +385,10 @@ mod tests {
                 "uvx mcp-run-python@0.0.22 --disable-networking stdio",
             ),
             (
+                "uvx --from mcp-run-python mcp-run-python stdio",
+                "uvx --from mcp-run-python mcp-run-python --disable-networking stdio",
+            ),
+            (
                 "python3 -m mcp_run_python stdio",
                 "python3 -m mcp_run_python --disable-networking stdio",
             ),
@@ -379,6 +408,7 @@ mod tests {
             "deno run --allow-net=a.b x.ts",
             "deno run -N=a.b x.ts",
             "deno run -A x.ts",
+            "deno run -RWENSPIqN x.ts",
         ] {
             assert!(matches!(words(line, false), Err(PydanticError::Network(_))), "{line}");
             assert_eq!(words(line, true).expect("it was said"), line);
@@ -398,6 +428,8 @@ mod tests {
             ("network = true", "built-in"),
             ("url = \"http://a\"\npool = 2", "pool"),
             ("command = [\"deno\", \"-A\"]", "-A"),
+            ("command = [\"sh\", \"-c\", \"uvx mcp-run-python stdio\"]", "mcp-run-python"),
+            ("url = \"http://a.example/x\"\ntoken_env = \"PATH\"", "https"),
         ] {
             let why = resolved(&[], &format!("[a]\n{line}\n"), "local").expect_err(line);
             assert!(why.contains(word) && why.contains(" a "), "{why}");

@@ -17,24 +17,48 @@ pub struct Weight {
 /// Weighs hostile JSON before it is parsed: a short text of many small values takes much memory.
 #[must_use]
 pub fn weigh(text: &[u8]) -> Weight {
-    let mut weight = Weight { parsed_bytes: PART_BYTES, depth: 0 };
-    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
-    for byte in text {
-        match (in_text, byte) {
-            (true, _) if escaped => escaped = false,
-            (true, b'\\') => escaped = true,
-            (_, b'"') => in_text = !in_text,
-            (false, b',') => weight.parsed_bytes += PART_BYTES,
-            (false, b'[' | b'{') => {
-                depth += 1;
-                weight.depth = weight.depth.max(depth);
-                weight.parsed_bytes += if *byte == b'{' { OBJECT_BYTES } else { PART_BYTES };
+    let mut scale = Scale::default();
+    scale.add(text);
+    scale.weight
+}
+
+/// Weighs a JSON text that comes in pieces.
+#[derive(Debug, Clone)]
+pub struct Scale {
+    /// What has come so far.
+    pub weight: Weight,
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        let weight = Weight { parsed_bytes: PART_BYTES, depth: 0 };
+        Self { weight, depth: 0, in_text: false, escaped: false }
+    }
+}
+
+impl Scale {
+    /// Adds the next piece.
+    pub fn add(&mut self, piece: &[u8]) {
+        let weight = &mut self.weight;
+        for byte in piece {
+            match (self.in_text, byte) {
+                (true, _) if self.escaped => self.escaped = false,
+                (true, b'\\') => self.escaped = true,
+                (_, b'"') => self.in_text = !self.in_text,
+                (false, b',') => weight.parsed_bytes += PART_BYTES,
+                (false, b'[' | b'{') => {
+                    self.depth += 1;
+                    weight.depth = weight.depth.max(self.depth);
+                    weight.parsed_bytes += if *byte == b'{' { OBJECT_BYTES } else { PART_BYTES };
+                }
+                (false, b']' | b'}') => self.depth = self.depth.saturating_sub(1),
+                _ => {}
             }
-            (false, b']' | b'}') => depth = depth.saturating_sub(1),
-            _ => {}
         }
     }
-    weight
 }
 
 #[cfg(test)]
@@ -44,7 +68,14 @@ mod tests {
     #[test]
     fn values_are_counted_outside_of_texts() {
         let parsed_bytes = OBJECT_BYTES + 4 * PART_BYTES;
-        let weight = weigh(br#"{"a": "x,[\",{", "b": [1, 2]}"#);
-        assert_eq!(weight, Weight { parsed_bytes, depth: 2 });
+        let text = br#"{"a": "x,[\",{", "b": [1, 2]}"#;
+        let weight = Weight { parsed_bytes, depth: 2 };
+        assert_eq!(weigh(text), weight);
+        for cut in 0..text.len() {
+            let mut scale = Scale::default();
+            scale.add(&text[..cut]);
+            scale.add(&text[cut..]);
+            assert_eq!(scale.weight, weight, "cut at {cut}");
+        }
     }
 }

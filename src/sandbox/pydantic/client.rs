@@ -1,59 +1,84 @@
 //! A client of one MCP server: connected, asked, within limits.
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject, ServerResult,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject, PingRequest,
+    ServerResult,
 };
-use rmcp::service::{PeerRequestOptions, RunningService};
+use rmcp::service::{ClientInitializeError, PeerRequestOptions, RunningService};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{IntoTransport, StreamableHttpClientTransport};
 use rmcp::{RoleClient, ServiceError, ServiceExt};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
 use super::error::{CallError, PydanticError};
 use super::hearing::Listener;
-use super::process::Words;
+use super::lines::{Lines, MAX_MESSAGE_BYTES};
+use super::process::{Plan, Process, Started, Words};
 use crate::domain::reason::Reason;
 use crate::net;
 
-/// The longest message of a server: outputs, both streams and the same once more as text.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
-const MAX_WORDS_BYTES: usize = 200;
 /// For the list of tools.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
+const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 const RUN: &str = "run_python_code";
+/// Codes of JSON-RPC, of MCP and of our server that say that nothing was begun: no such method, bad
+/// arguments, too many calls wait, Python did not start.
+const UNDONE: [i32; 4] = [-32601, -32602, -32000, -32001];
 
 /// A connection to a server.
 pub(super) struct Client {
     service: RunningService<RoleClient, Listener>,
     pub(super) listener: Listener,
     tools: BTreeSet<String>,
+    /// How many messages have come since the last call.
+    messages: Arc<AtomicU32>,
+    /// Over HTTP a call that failed may have been answered: only pipes say that nothing was sent.
+    is_remote: bool,
     /// What the server's process says besides; of a server elsewhere nothing is heard.
     words: Arc<Words>,
 }
 
 impl Client {
-    /// Shakes hands with a server at the other end of pipes.
-    pub(super) async fn on_pipes(
+    /// Starts a server and shakes hands with it.
+    pub(super) async fn start(
+        plan: Plan,
+        limit: Duration,
+    ) -> Result<(Self, Process), PydanticError> {
+        let started = Process::start(plan).await.map_err(PydanticError::Start)?;
+        let Started { process, stdin, stdout } = started;
+        let words = Arc::clone(process.words());
+        match Self::on_pipes(stdin, stdout, &words, limit).await {
+            Ok(client) => Ok((client, process)),
+            // why it ended stands in its last words, which may come after its end
+            Err(PydanticError::Handshake(said)) => {
+                process.end().await;
+                let last = words.last();
+                let is_silent = last == Reason::default();
+                Err(PydanticError::Handshake(if is_silent { said } else { last }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn on_pipes(
         stdin: ChildStdin,
         stdout: ChildStdout,
         words: &Arc<Words>,
         limit: Duration,
     ) -> Result<Self, PydanticError> {
-        let lines = Lines::new(stdout, Arc::clone(words));
+        let unasked = Arc::default();
+        let lines = Lines::new(stdout, Arc::clone(words), Arc::clone(&unasked));
         let transport =
             AsyncRwTransport::new_client(lines, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
-        Self::connect(transport, Arc::clone(words), limit).await
+        Self::connect(transport, (Arc::clone(words), unasked), limit, false).await
     }
 
     /// Shakes hands with a server that answers at a URL.
@@ -68,13 +93,14 @@ impl Client {
         config.max_json_response_size = MAX_MESSAGE_BYTES;
         let http = net::planned(&net::ClientPlan::default())?;
         let transport = StreamableHttpClientTransport::with_client(http, config);
-        Self::connect(transport, Arc::default(), limit).await
+        Self::connect(transport, (Arc::default(), Arc::default()), limit, true).await
     }
 
     async fn connect<T, E, A>(
         transport: T,
-        words: Arc<Words>,
+        (words, messages): (Arc<Words>, Arc<AtomicU32>),
         limit: Duration,
+        is_remote: bool,
     ) -> Result<Self, PydanticError>
     where
         T: IntoTransport<RoleClient, E, A>,
@@ -84,10 +110,19 @@ impl Client {
         let shaken = timeout(limit, Box::pin(listener.clone().serve(transport))).await;
         let service = match shaken {
             Ok(Ok(service)) => service,
-            Ok(Err(_)) => return Err(PydanticError::Handshake(words.last())),
+            Ok(Err(error)) => {
+                let said = words.last();
+                let said = if said == Reason::default() { why(&error) } else { said };
+                return Err(PydanticError::Handshake(said));
+            }
+            // what it says in place of the protocol says why
+            Err(_) if words.last() != Reason::default() => {
+                return Err(PydanticError::Handshake(words.last()));
+            }
             Err(_) => return Err(CallError::TooSlow.into()),
         };
-        let mut client = Self { service, listener, tools: BTreeSet::new(), words };
+        let mut client =
+            Self { service, listener, tools: BTreeSet::new(), is_remote, messages, words };
         let listed = timeout(LIST_LIMIT, client.service.list_tools(None)).await;
         let listed =
             listed.map_err(|_| CallError::TooSlow)?.map_err(|error| client.failed(error))?;
@@ -101,7 +136,13 @@ impl Client {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.service.is_closed()
+        self.service.is_transport_closed()
+    }
+
+    /// Whether the server answers at all, which one of ours does also while code runs.
+    pub(super) async fn answers(&self, limit: Duration) -> bool {
+        let ping = self.service.send_request(ClientRequest::PingRequest(PingRequest::default()));
+        matches!(timeout(limit, ping).await, Ok(Ok(_)))
     }
 
     /// Runs Python code.
@@ -120,16 +161,18 @@ impl Client {
         arguments: JsonObject,
         limit: Duration,
     ) -> Result<CallToolResult, CallError> {
+        self.messages.store(0, Ordering::SeqCst);
         let request = CallToolRequestParams::new(tool).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(request));
         let options = PeerRequestOptions::with_timeout(limit);
-        // a server that reads nothing fills the pipe
         let sent = timeout(limit, self.service.send_cancellable_request(request, options)).await;
-        let handle = sent.map_err(|_| CallError::TooSlow)?.map_err(|error| self.failed(error))?;
+        let handle = sent.map_err(|_| CallError::TooSlow)?.map_err(|_| CallError::NotSent)?;
         if tool == RUN {
             self.listener.expect(handle.progress_token.clone());
         }
-        match handle.await_response().await {
+        // at its limit rmcp says so to the server, and waits for ever where that reads nothing
+        let answered = timeout(limit + GOODBYE_LIMIT, handle.await_response()).await;
+        match answered.map_err(|_| CallError::TooSlow)? {
             Ok(ServerResult::CallToolResult(result)) => Ok(result),
             Ok(_) => Err(CallError::BadAnswer("the result of a tool")),
             Err(error) => Err(self.failed(error)),
@@ -138,8 +181,12 @@ impl Client {
 
     fn failed(&self, error: ServiceError) -> CallError {
         match error {
-            ServiceError::McpError(told) => CallError::Refused(Reason::new(&told.message)),
-            ServiceError::TransportSend(_) => CallError::NotSent,
+            ServiceError::McpError(told) => {
+                let reason = Reason::new(&told.message);
+                let is_undone = UNDONE.contains(&told.code.0);
+                if is_undone { CallError::Refused(reason) } else { CallError::Failed(reason) }
+            }
+            ServiceError::TransportSend(_) if !self.is_remote => CallError::NotSent,
             ServiceError::Timeout { .. } => CallError::TooSlow,
             ServiceError::UnexpectedResponse => CallError::BadAnswer("what MCP says"),
             // others belong to what is not asked for here; the enum is open
@@ -148,72 +195,23 @@ impl Client {
     }
 }
 
-/// The result that a tool gives besides its text.
-pub(super) fn structured(result: CallToolResult) -> Option<Value> {
-    result.structured_content
+/// What a failure comes from: rmcp's own words are of its types.
+fn why(error: &ClientInitializeError) -> Reason {
+    let error: &dyn std::error::Error = match error {
+        ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
+        other => other,
+    };
+    let mut text = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    Reason::new(&text)
 }
 
 /// The text that a tool gives, where that is one block.
 pub(super) fn text(result: &CallToolResult) -> Option<&str> {
     result.content.first()?.as_text().map(|text| text.text.as_str())
-}
-
-/// A server's stdout. What is not JSON is noted: installers say such things before the server speaks.
-/// A message that is too long ends the connection, for its answer would be waited for in vain.
-struct Lines {
-    stdout: ChildStdout,
-    words: Arc<Words>,
-    /// Bytes of the line so far.
-    length: usize,
-    /// The beginning of a line that is no message.
-    stray: Option<Vec<u8>>,
-}
-
-impl Lines {
-    fn new(stdout: ChildStdout, words: Arc<Words>) -> Self {
-        Self { stdout, words, length: 0, stray: None }
-    }
-
-    /// False once a line is too long.
-    fn follow(&mut self, bytes: &[u8]) -> bool {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.length == 0 && !matches!(piece[0], b'{' | b'[' | b'\n') {
-                self.stray = Some(Vec::new());
-            }
-            if let Some(stray) = &mut self.stray {
-                let room = MAX_WORDS_BYTES.saturating_sub(stray.len());
-                stray.extend_from_slice(&piece[..piece.len().min(room)]);
-            }
-            self.length += piece.len();
-            if self.length > MAX_MESSAGE_BYTES {
-                self.words.add("a message is longer than 64 MiB");
-                return false;
-            }
-            if piece.ends_with(b"\n") {
-                self.length = 0;
-                if let Some(stray) = self.stray.take() {
-                    self.words.add(String::from_utf8_lossy(&stray).trim_end());
-                }
-            }
-        }
-        true
-    }
-}
-
-impl AsyncRead for Lines {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let lines = self.get_mut();
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut lines.stdout).poll_read(context, buffer);
-        if let Poll::Ready(Ok(())) = polled
-            && !lines.follow(&buffer.filled()[before..])
-        {
-            return Poll::Ready(Err(std::io::ErrorKind::FileTooLarge.into()));
-        }
-        polled
-    }
 }

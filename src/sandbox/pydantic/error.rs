@@ -60,9 +60,12 @@ pub enum CallError {
     /// There was no answer in time.
     #[error("the server gave no answer in time")]
     TooSlow,
-    /// It answered with an error: nothing was run.
+    /// It refused: nothing was run.
     #[error("the server refuses{0}")]
     Refused(Reason),
+    /// It answered with an error: it is not known what was done.
+    #[error("the server failed{0}")]
+    Failed(Reason),
     /// It answered something else.
     #[error("the server's answer is not {0}")]
     BadAnswer(&'static str),
@@ -72,14 +75,15 @@ impl From<PydanticError> for SandboxError {
     fn from(error: PydanticError) -> Self {
         match error {
             PydanticError::Taken => Self::Limited(Reason::new(&error.to_string())),
-            PydanticError::Call(CallError::TooSlow) => Self::TooSlow,
+            PydanticError::Call(CallError::TooSlow) => Self::TooSlow, // to make one
             error => Self::NotReady(Box::new(error)),
         }
     }
 }
 
+/// A call of a sandbox that is there.
 impl From<CallError> for SandboxError {
     fn from(error: CallError) -> Self {
-        PydanticError::Call(error).into()
+        Self::NotReady(Box::new(error))
     }
 }

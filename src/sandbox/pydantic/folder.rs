@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::StreamExt;
 use rustix::fs::{Mode, OFlags};
@@ -18,11 +19,36 @@ use crate::sandbox::{ByteStream, SandboxError};
 /// The most files and folders that are counted; more are too many.
 const MAX_ENTRIES: u64 = 100_000;
 
+/// What a file takes besides its content.
+const BLOCKS_BYTES: u64 = 16 << 10;
+
 /// A folder that goes when this is dropped.
 pub(super) struct Folder {
     pub(super) path: PathBuf,
     files: Files,
     most_bytes: Option<u64>,
+    /// What is on its way in.
+    coming: AtomicU64,
+}
+
+/// A part of the room that an upload takes before its file is there.
+struct Reserved<'a> {
+    coming: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl Reserved<'_> {
+    /// Takes more of it, and gives what all uploads take.
+    fn add(&mut self, bytes: u64) -> u64 {
+        self.bytes += bytes;
+        self.coming.fetch_add(bytes, Ordering::SeqCst) + bytes
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.coming.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
 }
 
 impl AsRef<Files> for Folder {
@@ -39,7 +65,7 @@ impl Folder {
             rustix::fs::open(&path, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         };
         let files = Files::new(open(OFlags::RDONLY)?, open(OFlags::PATH)?);
-        Ok(Self { path, files, most_bytes })
+        Ok(Self { path, files, most_bytes, coming: AtomicU64::new(0) })
     }
 
     /// What its files take; None when they are more than can be counted.
@@ -47,9 +73,9 @@ impl Folder {
         used_bytes(&self.path)
     }
 
-    /// Whether it holds more than it may.
-    pub(super) fn is_over(path: &Path, most_bytes: u64) -> bool {
-        used_bytes(path).is_none_or(|used| used > most_bytes)
+    /// Whether it holds more than it may, with what else its programs hold.
+    pub(super) fn is_over(path: &Path, most_bytes: u64, besides: u64) -> bool {
+        used_bytes(path).is_none_or(|used| used.saturating_add(besides) > most_bytes)
     }
 
     /// Takes a file in, whole or not at all.
@@ -84,6 +110,7 @@ impl Folder {
         let folder = Arc::clone(self);
         let left = blocking(move || Ok(folder.left_bytes())).await?;
         let mut upload = self.files.upload()?;
+        let mut reserved = Reserved { coming: &self.coming, bytes: 0 };
         let mut length = 0;
         while let Some(piece) = content.next().await {
             let piece = piece.map_err(SandboxError::ContentCut)?;
@@ -91,7 +118,7 @@ impl Folder {
             if length > max_bytes {
                 return Err(SandboxError::FileTooLarge(max_bytes));
             }
-            if length > left {
+            if reserved.add(piece.len() as u64) > left {
                 return Err(SandboxError::Full);
             }
             block_in_place(|| upload.file.write_all(&piece)).map_err(own_doing)?;
@@ -101,7 +128,8 @@ impl Folder {
 
     fn left_bytes(&self) -> u64 {
         let Some(most) = self.most_bytes else { return u64::MAX };
-        self.used_bytes().map_or(0, |used| most.saturating_sub(used))
+        // a file takes whole blocks, and its folders too
+        self.used_bytes().map_or(0, |used| most.saturating_sub(used + BLOCKS_BYTES))
     }
 
     pub(super) async fn get(

@@ -29,12 +29,18 @@ const WASM_MOST_PAGES: u64 = 65_536;
 const FILE_MARGIN_BYTES: u64 = 1 << 20;
 /// The server's own bound: what a cell may take is told with each.
 const LONGEST_CELL: Duration = Duration::from_secs(86_400);
+/// With V8's own bounds recursion through C (`__getattr__`, nested JSON) ends the interpreter. The
+/// first thread has 8 MiB.
+const STACK_KB: u32 = 6000;
+const SWITCHED_STACK_KB: u32 = 8192;
 /// All of Deno's environment. Nothing is cached, and no cache of a person is read; what a worker
 /// leaves that was replaced goes back to the host.
-const ENV: [(&str, &str); 6] = [
+const ENV: [(&str, &str); 7] = [
     ("DENO_DIR", "/nonexistent"),
     ("NO_COLOR", "1"),
     ("DENO_NO_UPDATE_CHECK", "1"),
+    // of its threads, on which Python's recursion stands: more than V8 is told
+    ("RUST_MIN_STACK", "16777216"),
     ("MALLOC_ARENA_MAX", "2"),
     ("MALLOC_TRIM_THRESHOLD_", "131072"),
     ("MALLOC_MMAP_THRESHOLD_", "131072"),
@@ -147,7 +153,8 @@ impl Guest {
         words.extend(closed.map(str::to_owned));
         let pages = wasm_pages(place.limits.memory_bytes);
         words.push(format!(
-            "--v8-flags=--wasm-max-mem-pages={pages},--disallow-code-generation-from-strings,--expose-gc"
+            "--v8-flags=--wasm-max-mem-pages={pages},--disallow-code-generation-from-strings,--expose-gc,\
+             --stack-size={STACK_KB},--wasm-stack-switching-stack-size={SWITCHED_STACK_KB}"
         ));
         let mut all: Vec<_> = readable.iter().map(PathBuf::as_path).collect();
         all.push(place.files);

@@ -60,6 +60,7 @@ impl Listener {
     /// The request has left: what bears this token belongs to it, and nothing else does.
     pub(super) fn expect(&self, token: ProgressToken) {
         if let Some(hearing) = self.held().as_mut() {
+            hearing.waiting_bytes = 0;
             for (whose, number, piece) in std::mem::take(&mut hearing.early) {
                 if whose == token {
                     hearing.add(number, piece);
@@ -70,8 +71,10 @@ impl Listener {
     }
 
     /// Ends the listening: what comes now comes too late.
-    pub(super) fn take(&self) -> Option<(Heard, Streams)> {
-        self.held().take().map(|hearing| (hearing.heard, hearing.kept))
+    pub(super) fn take(&self) -> (Heard, Streams) {
+        let hearing = self.held().take();
+        let nothing = || (Heard::nothing(), Streams::new(0));
+        hearing.map_or_else(nothing, |hearing| (hearing.heard, hearing.kept))
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Option<Hearing>> {
@@ -84,16 +87,20 @@ impl Hearing {
         let Some((number, piece)) = piece(&told) else { return };
         match &self.token {
             Some(token) if *token == told.progress_token => self.add(number, piece),
-            None if self.early.len() < MAX_WAITING => {
+            None if self.early.len() < MAX_WAITING && self.has_room_for(&piece) => {
+                self.waiting_bytes += piece.1.len();
                 self.early.push((told.progress_token, number, piece));
             }
             Some(_) | None => {} // of another cell, or too much
         }
     }
 
+    fn has_room_for(&self, piece: &Piece) -> bool {
+        self.waiting_bytes + piece.1.len() <= MAX_WAITING_BYTES
+    }
+
     fn add(&mut self, number: u64, piece: Piece) {
-        let fits = self.waiting.len() < MAX_WAITING
-            && self.waiting_bytes + piece.1.len() <= MAX_WAITING_BYTES;
+        let fits = self.waiting.len() < MAX_WAITING && self.has_room_for(&piece);
         if number < self.next || !fits {
             return; // the answer has it all once more
         }
@@ -181,7 +188,7 @@ mod tests {
             ["a", "b", "c", "d"].map(|text| texts.find(&format!("\"{text}\""))).into();
         assert!(order.is_sorted() && order.iter().all(Option::is_some), "{texts}");
         assert!(!texts.contains('?') && !texts.contains("once"), "{texts}");
-        let (heard, kept) = listener.take().expect("it has listened");
+        let (heard, kept) = listener.take();
         assert_eq!((heard.bytes, kept.into_stdout()), ([4, 0], "abcd".to_owned()));
     }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::client::{self, Client};
 use super::error::{CallError, PydanticError};
 use super::folder::Folder;
-use super::process::{Plan, Process, Started};
+use super::process::{Plan, Process};
 use crate::domain::limits::Limits;
 use crate::domain::package::PackageSet;
 use crate::sandbox::{PackagesError, SandboxError};
@@ -23,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const IDLE_EVERY: Duration = Duration::from_secs(1);
 /// Files are looked at that much less often than memory.
 const LOOKS_A_FOLDER: u32 = 5;
+/// Deno has a dozen, whatever its code does.
+const MAX_THREADS: u64 = 256;
 /// How long the end of a process is waited for whose pipe has closed.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
@@ -41,6 +43,7 @@ pub(super) struct Instance {
 pub(super) enum Exceeded {
     Memory,
     Files,
+    Threads,
 }
 
 /// What a server of ours says of itself.
@@ -58,24 +61,11 @@ impl Instance {
         limit: Duration,
     ) -> Result<Self, PydanticError> {
         let until = Instant::now() + limit;
-        let Started { process, stdin, stdout } =
-            Process::start(plan).await.map_err(PydanticError::Start)?;
+        let (client, process) = Client::start(plan, limit.min(HANDSHAKE_LIMIT)).await?;
         let process = Arc::new(process);
-        let words = Arc::clone(process.words());
-        let shaken = Client::on_pipes(stdin, stdout, &words, limit.min(HANDSHAKE_LIMIT)).await;
-        let client = match shaken {
-            Ok(client) => client,
-            // why it ended stands in its last words, which may come after its end
-            Err(PydanticError::Handshake(_)) => {
-                process.end().await;
-                return Err(PydanticError::Handshake(words.last()));
-            }
-            Err(error) => return Err(error),
-        };
         let left = until.saturating_duration_since(Instant::now());
         let about = client.call("list_packages", Map::new(), left).await?;
-        let about = client::structured(about).unwrap_or_default();
-        let about = serde_json::from_value(about);
+        let about = serde_json::from_value(about.structured_content.unwrap_or_default());
         let about = about.map_err(|_| CallError::BadAnswer("what our server says of itself"))?;
         let exceeded = Arc::new(OnceLock::new());
         let is_busy = Arc::new(AtomicBool::new(false));
@@ -157,13 +147,18 @@ impl Watch {
                 return;
             };
             looks = looks.wrapping_add(1);
-            let is_full = looks.is_multiple_of(LOOKS_A_FOLDER) && self.has_full_folder().await;
-            let exceeded =
-                if self.limits.memory_bytes.is_some_and(|most| process.memory_bytes() > most) {
-                    Some(Exceeded::Memory)
-                } else {
-                    is_full.then_some(Exceeded::Files)
-                };
+            let memory_bytes = process.memory_bytes().await;
+            // between cells callers fill the folder, within bounds of their own
+            let is_due = is_busy && looks.is_multiple_of(LOOKS_A_FOLDER);
+            let exceeded = if self.limits.memory_bytes.is_some_and(|most| memory_bytes > most) {
+                Some(Exceeded::Memory)
+            } else if process.threads() > MAX_THREADS {
+                Some(Exceeded::Threads)
+            } else if is_due && self.has_full_folder(&process).await {
+                Some(Exceeded::Files)
+            } else {
+                None
+            };
             if let Some(exceeded) = exceeded {
                 let _ = self.exceeded.set(exceeded);
                 process.kill();
@@ -172,9 +167,11 @@ impl Watch {
         }
     }
 
-    async fn has_full_folder(&self) -> bool {
+    async fn has_full_folder(&self, process: &Process) -> bool {
         let Some(most) = self.limits.disk_bytes else { return false };
+        let unnamed = process.unnamed_bytes().await;
         let files = self.files.clone();
-        tokio::task::spawn_blocking(move || Folder::is_over(&files, most)).await.unwrap_or(true)
+        let look = tokio::task::spawn_blocking(move || Folder::is_over(&files, most, unnamed));
+        look.await.unwrap_or(true)
     }
 }

@@ -12,9 +12,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::client::{self, Client};
 use super::embedded::{ASK, BRING, MODULES};
 use super::error::{CallError, PydanticError};
+use super::lines::MAX_PARSED_BYTES;
 use super::process::Process;
 use crate::domain::id::SessionId;
 use crate::domain::reason::Reason;
+use crate::domain::weight::weigh;
 
 /// A connection, with the process behind it where that is ours to end.
 pub(super) struct Link {
@@ -111,9 +113,12 @@ impl Link {
         self.is_broken.store(true, Ordering::SeqCst);
     }
 
-    /// Memory that its process and all of its children have.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.process.as_ref().map_or(0, Process::memory_bytes)
+    /// Memory that its process and the others of its group have.
+    pub(super) async fn memory_bytes(&self) -> u64 {
+        match &self.process {
+            Some(process) => process.memory_bytes().await,
+            None => 0,
+        }
     }
 
     /// Ends its process, busy or not, and waits until that is gone. One elsewhere goes on.
@@ -138,6 +143,9 @@ fn told(result: CallToolResult) -> Result<Told, CallError> {
     let Some(value) = client::text(&result).and_then(value) else {
         return Err(CallError::BadAnswer("that of our program"));
     };
+    if weigh(value.as_bytes()).parsed_bytes > MAX_PARSED_BYTES {
+        return Err(CallError::BadAnswer("one of ours: it holds too many values"));
+    }
     let Ok(Value::Object(mut told)) = serde_json::from_str(&value) else {
         return Err(CallError::BadAnswer("that of our program"));
     };

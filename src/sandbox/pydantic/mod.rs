@@ -11,6 +11,7 @@ mod guest;
 mod hearing;
 mod install;
 mod instance;
+mod lines;
 mod link;
 mod making;
 mod ours;
@@ -34,7 +35,6 @@ use self::ours::OurSandbox;
 use self::reach::Reach;
 use self::served::ServedSandbox;
 use crate::config::{PydanticEntry, PydanticServer, Settings};
-use crate::domain::coded::chain;
 use crate::domain::id::SessionId;
 use crate::domain::limits::{Limits, LimitsRequest};
 use crate::domain::package::{PackageSet, normal_name};
@@ -44,6 +44,9 @@ use crate::sandbox::{
     PackagesError, Progress, ProviderReport, Sandbox, SandboxError, SandboxProvider, SandboxSpec,
 };
 
+/// Where code sees its files.
+const FILES_DIR: &str = "/files";
+const NO_SHELL: &str = "it runs Python in WebAssembly, where there is no shell";
 /// Less than that, and the interpreter does not start.
 const LEAST_MEMORY_BYTES: u64 = 512 << 20;
 const LEAST_DISK_BYTES: u64 = 1 << 20;
@@ -70,13 +73,10 @@ impl PydanticProvider {
             output_bytes: Some(settings.limits.output_bytes),
             ..Limits::default()
         };
-        let reach = Reach::new(&entry.server, settings.limits.create_seconds, most);
-        Self {
-            making: Arc::new(Making::new(entry, settings)),
-            reach: reach.map(Arc::new),
-            entry: entry.clone(),
-            most,
-        }
+        let making = Making::new(entry, settings);
+        let limit = settings.limits.create_seconds;
+        let reach = Reach::new(&entry.server, making.home(), limit, most);
+        Self { making: Arc::new(making), reach: reach.map(Arc::new), entry: entry.clone(), most }
     }
 
     /// Packages of the store that are what is asked for.
@@ -190,15 +190,9 @@ impl SandboxProvider for PydanticProvider {
     }
 
     fn start(&self) {
+        self.making.serve();
         let making = Arc::clone(&self.making);
-        tokio::spawn(async move {
-            if let Err(error) = making.prepare().await {
-                tracing::warn!(
-                    error = chain(&error),
-                    "the folders of sandboxes cannot be prepared"
-                );
-            }
-        });
+        tokio::spawn(async move { making.clear().await });
     }
 
     async fn close(&self) {}
@@ -221,6 +215,7 @@ fn granted(most: &Limits, asked: &LimitsRequest) -> Result<Limits, SandboxError>
         (Some(asked), Some(most)) if !(least..=most).contains(&asked) => {
             Err(SandboxError::LimitOutOfRange { limit, least, most })
         }
+        (Some(_), None) => Err(SandboxError::Unsupported("its server has limits of its own")),
         (asked, most) => Ok(asked.or(most)),
     };
     Ok(Limits {

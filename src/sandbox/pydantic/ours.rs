@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use rmcp::model::CallToolResult;
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, Notify};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, arguments};
-use super::client;
 use super::error::CallError;
 use super::folder::Folder;
 use super::instance::{Exceeded, Instance};
 use super::making::{GRACE, Making};
+use super::{FILES_DIR, NO_SHELL};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{
     Cell, Execution, ExecutionStatus, FailureKind, Language, milliseconds,
@@ -31,12 +31,17 @@ use crate::sandbox::host::seen::Seen;
 use crate::sandbox::outcome::{fail, tell_ended, tell_interrupt, tell_timeout, unknown};
 use crate::sandbox::{ByteStream, Sandbox, SandboxError, SandboxSpec};
 
-/// Where code sees its files.
-pub(super) const FILES_DIR: &str = "/files";
-pub(super) const NO_SHELL: &str = "it runs Python in WebAssembly, where there is no shell";
 /// An answer takes its time besides what the cell takes: large outputs, a busy host.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// What the server takes before the cell's own time begins, by its own bounds: another worker, and the
+/// packages that the code imports.
+const READY_LIMIT: Duration = Duration::from_secs(150);
+/// Whether it is still there while that goes on.
+const PING_LIMIT: Duration = Duration::from_secs(2);
+const PING_EVERY: Duration = Duration::from_secs(1);
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(1);
+const FULL: &str =
+    "the files took more room than they may, or are too many or too deep to be counted";
 /// How often a cell is handed over whose server was certainly not reached.
 const HAND_OVERS: u32 = 3;
 
@@ -55,12 +60,14 @@ pub(super) struct OurSandbox {
     interrupt: Notify,
     running: AtomicBool,
     state_lost: AtomicBool,
-    is_over: AtomicBool,
+    over: CancellationToken,
 }
 
 /// How a hand-over ended.
 enum End {
-    Said(Box<CallToolResult>),
+    Told(Box<Answer>),
+    /// What the server said is none.
+    NoResult,
     Failed(CallError),
     /// It was told to stop, and did not hear that.
     DidNotHear,
@@ -85,16 +92,22 @@ impl OurSandbox {
             interrupt: Notify::new(),
             running: AtomicBool::new(false),
             state_lost: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
+            over: CancellationToken::new(),
         };
         let instance = sandbox.start().await?;
         *sandbox.instance.lock().await = Some(instance);
         Ok(Arc::new(sandbox))
     }
 
+    /// A server with its Python and packages ready. It ends with the sandbox.
     async fn start(&self) -> Result<Arc<Instance>, SandboxError> {
-        let instance = Arc::new(self.making.instance(&self.folder, &self.limits).await?);
-        instance.load(&self.packages, self.making.create_limit).await?;
+        let starting = async {
+            let instance = Arc::new(self.making.instance(&self.folder, &self.limits).await?);
+            instance.load(&self.packages, self.making.create_limit).await?;
+            Ok(instance)
+        };
+        let started = self.over.run_until_cancelled(starting).await;
+        let instance = started.unwrap_or(Err(SandboxError::Lost))?;
         *self.current() = Some(Arc::clone(&instance));
         if self.is_over() {
             instance.end().await;
@@ -108,7 +121,7 @@ impl OurSandbox {
     }
 
     fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
+        self.over.is_cancelled()
     }
 
     fn output_cap(&self) -> usize {
@@ -137,13 +150,18 @@ impl OurSandbox {
         let arguments =
             arguments(cell, &serde_json::to_value(env).unwrap_or_default(), self.output_cap());
         instance.client.listener.listen(sink, self.output_cap());
-        let calling = instance.client.run(arguments, cell.timeout + GRACE + ANSWER_LIMIT);
+        let limit = cell.timeout + READY_LIMIT + GRACE + ANSWER_LIMIT;
+        let calling = instance.client.run(arguments, limit);
         tokio::select! {
             called = calling => match called {
-                Ok(said) => End::Said(Box::new(said)),
+                Ok(said) => match said.structured_content.and_then(Answer::read) {
+                    Some(answer) => End::Told(Box::new(answer)),
+                    None => End::NoResult,
+                },
                 Err(error) => End::Failed(error),
             },
             () = self.stop(instance) => End::DidNotHear,
+            () = hangs(instance, cell.timeout) => End::Failed(CallError::TooSlow),
         }
     }
 
@@ -163,39 +181,30 @@ impl OurSandbox {
         }
     }
 
-    /// Tells the execution what came of the hand-over. A server that is not known to listen is ended.
+    /// Tells the execution what came of the hand-over. A server that is not known to listen is ended
+    /// then: True.
     async fn tell(
         &self,
         instance: &Instance,
         end: End,
         (cell, sink): (&Cell, &OutputSink),
         execution: &mut Execution,
-    ) {
-        let (mut heard, kept) = instance.client.listener.take().unzip();
-        let heard = heard.get_or_insert_with(crate::sandbox::told::Heard::nothing);
-        let answer = match end {
-            End::Said(said) => client::structured(*said).and_then(Answer::read).ok_or(None),
-            End::Failed(error) => Err(Some(Some(error))),
-            End::DidNotHear => Err(Some(None)),
-        };
-        let lost = match answer {
-            Ok(answer) => {
-                answer.tell(execution, cell, (self.output_cap(), heard, sink));
-                return;
+    ) -> bool {
+        let (mut heard, kept) = instance.client.listener.take();
+        match end {
+            End::Told(answer) => {
+                answer.tell(execution, cell, (self.output_cap(), &mut heard, sink));
+                return false;
             }
-            Err(lost) => lost,
-        };
-        if let Some(kept) = kept {
-            kept.finish(execution);
+            End::NoResult => unknown(execution, "the server's answer holds no result of the code"),
+            End::DidNotHear => tell_interrupt(execution),
+            End::Failed(CallError::TooSlow) => tell_timeout(execution, cell.timeout),
+            End::Failed(error) => self.tell_end(instance, &error, execution).await,
         }
-        match lost {
-            None => unknown(execution, "the server's answer holds no result of the code"),
-            Some(None) => tell_interrupt(execution),
-            Some(Some(CallError::TooSlow)) => tell_timeout(execution, cell.timeout),
-            Some(Some(error)) => self.tell_end(instance, &error, execution).await,
-        }
+        kept.finish(execution);
         execution.state_lost = true;
         instance.end().await;
+        true
     }
 
     /// Its process ended while the code ran.
@@ -208,7 +217,10 @@ impl OurSandbox {
                 failed(execution, FailureKind::Oom, "the sandbox used more memory than it may");
             }
             Some(Exceeded::Files) => {
-                failed(execution, FailureKind::Limit, "the files took more room than they may");
+                failed(execution, FailureKind::Limit, FULL);
+            }
+            Some(Exceeded::Threads) => {
+                failed(execution, FailureKind::Limit, "the interpreter has too many threads");
             }
             None if instance.ends().await => {
                 let message = "the interpreter ended: its process was killed, or crashed";
@@ -216,6 +228,14 @@ impl OurSandbox {
             }
             None => unknown(execution, &error.to_string()),
         }
+    }
+}
+
+/// Ends when the server does not answer at all, though the cell's time is over.
+async fn hangs(instance: &Instance, time: Duration) {
+    sleep(time + GRACE + ANSWER_LIMIT).await;
+    while instance.client.answers(PING_LIMIT).await {
+        sleep(PING_EVERY).await;
     }
 }
 
@@ -262,12 +282,15 @@ impl Sandbox for OurSandbox {
                 }
                 // nothing was run
                 End::Failed(error @ (CallError::NotSent | CallError::Refused(_))) => {
+                    drop(instance.client.listener.take());
                     return Err(error.into());
                 }
                 end => break (instance, end),
             }
         };
-        self.tell(&instance, end, (cell, sink), &mut execution).await;
+        if self.tell(&instance, end, (cell, sink), &mut execution).await {
+            *slot = None; // that is told
+        }
         if execution.status == ExecutionStatus::Unknown {
             execution.duration_ms = None;
         }
@@ -277,9 +300,6 @@ impl Sandbox for OurSandbox {
             return Ok(execution);
         }
         self.seen.tell(Arc::clone(&self.folder), &mut execution).await;
-        if instance.has_ended() {
-            *slot = None; // told already
-        }
         execution.text = execution.display_text();
         Ok(execution)
     }
@@ -329,7 +349,7 @@ impl Sandbox for OurSandbox {
     }
 
     async fn terminate(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.over.cancel();
         let current = self.current().take();
         if let Some(instance) = current {
             instance.end().await;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
@@ -108,6 +110,7 @@ impl Process {
         }
         if self.is_caged {
             kill(self.group);
+            let _ = rustix::process::kill_process(self.group, Signal::KILL); // one that has left it
         } else {
             // its keeper ends what has left the group too
             let _ = rustix::process::kill_process(self.group, Signal::TERM);
@@ -115,11 +118,28 @@ impl Process {
     }
 
     /// Memory that it alone has, in bytes; for a command, of its whole group.
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub(super) async fn memory_bytes(&self) -> u64 {
+        let group = self.group.as_raw_nonzero().get();
         if self.is_caged {
-            return private_bytes(self.group.as_raw_nonzero().get());
+            return private_bytes(group);
         }
-        members(self.group.as_raw_nonzero().get()).into_iter().map(private_bytes).sum()
+        let all = tokio::task::spawn_blocking(move || {
+            members(group).into_iter().map(private_bytes).sum()
+        });
+        all.await.unwrap_or(0)
+    }
+
+    /// Threads of a process in a cage, where nothing else bounds them.
+    pub(super) fn threads(&self) -> u64 {
+        let pid = self.group.as_raw_nonzero().get();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status_number(&status, "Threads:").unwrap_or(0)
+    }
+
+    /// What a process in a cage holds open that has no name any more.
+    pub(super) async fn unnamed_bytes(&self) -> u64 {
+        let pid = self.group.as_raw_nonzero().get();
+        tokio::task::spawn_blocking(move || unnamed_bytes(pid)).await.unwrap_or(0)
     }
 
     pub(super) fn words(&self) -> &Arc<Words> {
@@ -151,6 +171,9 @@ impl Words {
         let mut said = self.0.lock().expect("no panic while the words are held");
         if said.first.is_none() {
             said.first = Some(line.to_owned());
+            if line.parse::<u32>().is_ok() {
+                return; // our cage's, about itself
+            }
         }
         said.bytes += line.len();
         said.lines.push_back(line.to_owned());
@@ -190,7 +213,10 @@ async fn spawned(plan: Plan) -> io::Result<Child> {
         std::thread::spawn(move || {
             for Start { plan, runtime, answer } in receiver {
                 let _entered = runtime.enter();
-                let _ = answer.send(spawn(plan)); // nobody waits any more: it ends when dropped
+                // a panic must not end this thread: all children would end with it
+                let started = std::panic::catch_unwind(AssertUnwindSafe(|| spawn(plan)));
+                let started = started.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+                let _ = answer.send(started); // nobody waits any more: it ends when dropped
             }
         });
         sender
@@ -222,12 +248,27 @@ fn kill(group: Pid) {
     let _ = rustix::process::kill_process_group(group, Signal::KILL);
 }
 
-/// What only this process has in memory: the third number of statm is what it shares with files.
+/// What this process has in memory besides the files that it shares with others.
 fn private_bytes(pid: i32) -> u64 {
-    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let mut pages = statm.split(' ').skip(1).filter_map(|number| number.parse::<u64>().ok());
-    let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    resident.saturating_sub(shared) * rustix::param::page_size() as u64
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kilobytes = |name| status_number(&status, name).unwrap_or(0);
+    (kilobytes("RssAnon:") + kilobytes("RssShmem:")) * 1024
+}
+
+/// A number of /proc/PID/status.
+fn status_number(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What a process holds open that has no name any more, in bytes.
+fn unnamed_bytes(pid: i32) -> u64 {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+    files
+        .filter(|about| about.is_file() && about.nlink() == 0)
+        .map(|about| about.blocks() * 512)
+        .sum()
 }
 
 /// The processes of a group.
@@ -243,10 +284,17 @@ fn members(group: i32) -> Vec<i32> {
     pids.filter(is_member).collect()
 }
 
-/// Where programs are found by a command.
-pub(super) fn path_and_home() -> BTreeMap<String, String> {
+/// What a command has of the service's environment: where programs are found, and a home. That of
+/// the service's user where there is one, and not that of root, who may have started it.
+pub(super) fn path_and_home(otherwise: &Path) -> BTreeMap<String, String> {
     let named = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-    ["PATH", "HOME"].into_iter().filter_map(named).collect()
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|about| about.uid() == user);
+    let home = named("HOME").filter(|(_, home)| is_own(home));
+    let home =
+        home.unwrap_or_else(|| ("HOME".to_owned(), otherwise.to_string_lossy().into_owned()));
+    let no_color = ("NO_COLOR".to_owned(), "1".to_owned());
+    named("PATH").into_iter().chain([home, no_color]).collect()
 }
 
 /// A cage for this process's child.

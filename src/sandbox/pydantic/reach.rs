@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use super::client::Client;
 use super::error::PydanticError;
 use super::link::Link;
-use super::process::{Plan, Process, Started, cage, path_and_home};
+use super::process::{Plan, cage, path_and_home};
 use crate::config::PydanticServer;
 use crate::domain::id::SessionId;
 use crate::domain::limits::Limits;
@@ -20,6 +20,8 @@ use crate::sandbox::ProviderReport;
 /// One entry's server.
 pub(super) struct Reach {
     way: Way,
+    /// A home for commands, where the service's user has none.
+    home: PathBuf,
     pub(super) create_limit: Duration,
     pub(super) limits: Limits,
     /// What the last one that was made is like.
@@ -35,6 +37,7 @@ impl Reach {
     /// None for the server of ours.
     pub(super) fn new(
         server: &PydanticServer,
+        home: PathBuf,
         create_limit: Duration,
         limits: Limits,
     ) -> Option<Self> {
@@ -46,28 +49,18 @@ impl Reach {
                 Way::Url { url, token, free: Arc::new(Semaphore::new(1)) }
             }
         };
-        Some(Self { way, create_limit, limits, seen: Mutex::default() })
+        Some(Self { way, home, create_limit, limits, seen: Mutex::default() })
     }
 
     /// A new connection, with a process of its own where that can be.
     pub(super) async fn link(&self, session: SessionId) -> Result<Link, PydanticError> {
         match &self.way {
             Way::Command { words, folder, env } => {
-                let env = [path_and_home(), env.clone()].into_iter().flatten().collect();
+                std::fs::create_dir_all(&self.home).map_err(PydanticError::Folder)?;
+                let env = [path_and_home(&self.home), env.clone()].into_iter().flatten().collect();
                 let plan = Plan { cage: cage(words.clone(), folder.clone()), env };
-                let started = Process::start(plan).await.map_err(PydanticError::Start)?;
-                let Started { process, stdin, stdout } = started;
-                let words = Arc::clone(process.words());
-                let shaken = Client::on_pipes(stdin, stdout, &words, self.create_limit).await;
-                match shaken {
-                    Ok(client) => Ok(Link::new(client, Some(process), None, session)),
-                    // why it ended stands in its last words, which may come after its end
-                    Err(PydanticError::Handshake(_)) => {
-                        process.end().await;
-                        Err(PydanticError::Handshake(words.last()))
-                    }
-                    Err(error) => Err(error),
-                }
+                let (client, process) = Client::start(plan, self.create_limit).await?;
+                Ok(Link::new(client, Some(process), None, session))
             }
             Way::Url { url, token, free } => {
                 let permit =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex as StdMutex};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,14 +16,15 @@ use super::answer::Answer;
 use super::error::CallError;
 use super::folder::Folder;
 use super::link::{Here, Link, Told, read_as};
-use super::ours::NO_SHELL;
 use super::reach::Reach;
+use super::{FILES_DIR, NO_SHELL};
 use crate::domain::event::OutputSink;
 use crate::domain::execution::{
     Cell, Execution, ExecutionStatus, FailureKind, Language, milliseconds,
 };
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::SessionId;
+use crate::domain::limits::Limits;
 use crate::domain::reason::Reason;
 use crate::domain::session::SandboxRecord;
 use crate::sandbox::listing::Listing;
@@ -38,10 +39,15 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const END_LIMIT: Duration = Duration::from_secs(2);
 const LIST_LIMIT: Duration = Duration::from_secs(30);
+/// To bring in once more what callers have put in.
+const BRING_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) struct ServedSandbox {
     id: SessionId,
-    pub(super) reach: Arc<Reach>,
+    /// Itself, for what goes on after a call.
+    pub(super) itself: Weak<Self>,
+    reach: Arc<Reach>,
+    limits: Limits,
     output_cap: usize,
     env: StdMutex<BTreeMap<String, String>>,
     /// For one piece of work at a time, as the server is deaf while it runs code.
@@ -91,10 +97,13 @@ impl ServedSandbox {
         spec: &SandboxSpec,
         kept: Folder,
     ) -> Result<Arc<Self>, SandboxError> {
-        let output_bytes = spec.limits.output_bytes.unwrap_or(1 << 20);
-        let sandbox = Self {
+        let output_bytes = spec.limits.output_bytes.or(reach.limits.output_bytes);
+        let output_bytes = output_bytes.unwrap_or_default();
+        let sandbox = Arc::new_cyclic(|itself| Self {
             id: spec.session_id,
+            itself: Weak::clone(itself),
             reach,
+            limits: spec.limits,
             output_cap: usize::try_from(output_bytes).unwrap_or(usize::MAX),
             env: StdMutex::new(spec.env.clone()),
             turn: Mutex::default(),
@@ -103,9 +112,9 @@ impl ServedSandbox {
             interrupt: Notify::new(),
             running: AtomicBool::new(false),
             over: CancellationToken::new(),
-        };
+        });
         sandbox.link(&mut *sandbox.turn.lock().await).await?;
-        Ok(Arc::new(sandbox))
+        Ok(sandbox)
     }
 
     fn is_over(&self) -> bool {
@@ -134,10 +143,15 @@ impl ServedSandbox {
             turn.lose();
             lost.end().await;
         }
-        drop(self.current.lock().expect("no panic while it is held").take());
-        let link = Arc::new(self.reach.link(self.id).await?);
-        self.set_up(&link, turn).await?;
-        *self.current.lock().expect("no panic while it is held") = Some(Arc::clone(&link));
+        drop(self.current().take());
+        let linking = async {
+            let link = Arc::new(self.reach.link(self.id).await?);
+            self.set_up(&link, turn).await?;
+            Ok(link)
+        };
+        let linked = self.over.run_until_cancelled(linking).await;
+        let link = linked.unwrap_or(Err(SandboxError::Lost))?;
+        *self.current() = Some(Arc::clone(&link));
         turn.link = Some(Arc::clone(&link));
         if self.is_over() {
             link.end().await;
@@ -146,22 +160,31 @@ impl ServedSandbox {
         Ok(link)
     }
 
-    /// Brings our modules there, and the files that callers have put in.
-    async fn set_up(&self, link: &Link, turn: &mut Turn) -> Result<(), SandboxError> {
-        let Here { version, packages } = link.set_up(&self.env(), self.reach.create_limit).await?;
-        let report = ProviderReport { isolation: None, python: Some(version), packages };
-        *self.reach.seen.lock().expect("no panic while it is held") = Some(report);
-        self.bring_kept(link).await?;
-        turn.listing = self.look(link).await?;
-        Ok(())
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+        self.current.lock().expect("no panic while it is held")
     }
 
-    /// The files as they are.
-    pub(super) async fn look(&self, link: &Link) -> Result<Option<Listing>, CallError> {
-        match link.ask(json!({"do": "list"}), LIST_LIMIT).await? {
-            Told::Answer(found) => Ok(read_as::<Found>(found)?.listing()),
-            Told::Refused(_) | Told::Absent => Ok(None),
+    /// Brings our modules there, and the files that callers have put in.
+    /// Where that fails there is a part of it, and no code must find that.
+    async fn set_up(&self, link: &Link, turn: &mut Turn) -> Result<(), SandboxError> {
+        let set_up = async {
+            let Here { version, packages } =
+                link.set_up(&self.env(), self.reach.create_limit).await?;
+            let report = ProviderReport { isolation: None, python: Some(version), packages };
+            *self.reach.seen.lock().expect("no panic while it is held") = Some(report);
+            self.bring_kept(link).await?;
+            Ok(listing(link.ask(json!({"do": "list"}), LIST_LIMIT).await?)?)
+        };
+        let set_up = timeout(self.reach.create_limit + BRING_LIMIT, set_up).await;
+        let set_up = set_up.unwrap_or(Err(SandboxError::TooSlow));
+        match set_up {
+            Ok(listing) => turn.listing = Some(listing),
+            Err(error) => {
+                link.give_up();
+                return Err(error);
+            }
         }
+        Ok(())
     }
 
     /// Asks for something; where our modules are gone, they are brought there once more first.
@@ -176,7 +199,10 @@ impl ServedSandbox {
             Told::Absent => {
                 turn.lose();
                 self.set_up(&link, turn).await?;
-                Ok(link.ask(told.clone(), limit).await?)
+                match link.ask(told.clone(), limit).await? {
+                    Told::Absent => Err(CallError::BadAnswer("that of our modules").into()),
+                    told => Ok(told),
+                }
             }
             told => Ok(told),
         }
@@ -205,13 +231,14 @@ impl ServedSandbox {
     }
 
     async fn uses_too_much(&self, link: &Link) {
-        let most = self.reach.limits.memory_bytes.unwrap_or(u64::MAX);
-        while link.memory_bytes() <= most {
+        let most = self.limits.memory_bytes.unwrap_or(u64::MAX);
+        while link.memory_bytes().await <= most {
             sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Tells the execution what came of the hand-over. A server that is not known to listen is ended.
+    /// Tells the execution what came of the hand-over, and gives the files there are. None when its
+    /// server was ended with all that was in it: one that is not known to listen is.
     async fn tell(
         &self,
         link: &Link,
@@ -219,34 +246,25 @@ impl ServedSandbox {
         cell: &Cell,
         execution: &mut Execution,
     ) -> Option<Found> {
+        let answer = match &end {
+            End::Told(Told::Answer(answer))
+            | End::Stopped { told: Some(Told::Answer(answer)), .. } => Answer::read(answer.clone()),
+            _ => None,
+        };
         let mut heard = Heard::nothing();
         let hearing = (self.output_cap, &mut heard, &OutputSink::discard());
-        let answered = |told| match told {
-            Told::Answer(answer) => Answer::read(answer),
-            Told::Refused(_) | Told::Absent => None,
-        };
+        let found = answer.map(|answer| answer.tell(execution, cell, hearing));
         match end {
-            End::Told(told) => match answered(told) {
-                Some(answer) => return Some(answer.tell(execution, cell, hearing)),
-                None => unknown(execution, "the server's answer holds no result of the code"),
-            },
-            End::Stopped { by_caller, told } => {
-                let found =
-                    told.and_then(answered).map(|answer| answer.tell(execution, cell, hearing));
-                if by_caller {
-                    tell_interrupt(execution);
-                } else {
-                    tell_timeout(execution, cell.timeout);
-                }
-                if found.is_some() {
-                    return found;
-                }
+            End::Told(_) if found.is_some() => {}
+            End::Told(_) => unknown(execution, "the server's answer holds no result of the code"),
+            End::Stopped { by_caller: true, .. } => tell_interrupt(execution),
+            End::Stopped { by_caller: false, .. } | End::Failed(CallError::TooSlow) => {
+                tell_timeout(execution, cell.timeout);
             }
             End::TooMuchMemory => {
                 let message = "the sandbox used more memory than it may".to_owned();
                 fail(execution, ExecutionStatus::Error, FailureKind::Oom, message);
             }
-            End::Failed(CallError::TooSlow) => tell_timeout(execution, cell.timeout),
             End::Failed(_) if link.has_ended_within(END_LIMIT).await => {
                 let message =
                     "the interpreter ended: the code exited, crashed, or ran out of memory";
@@ -254,16 +272,18 @@ impl ServedSandbox {
             }
             End::Failed(error) => unknown(execution, &error.to_string()),
         }
-        link.end().await;
-        execution.state_lost = true;
-        execution.files_lost = true;
-        None
+        if found.is_none() {
+            link.end().await;
+            execution.state_lost = true;
+            execution.files_lost = true;
+        }
+        found
     }
 
-    /// What the cell did to the files.
-    fn tell_files(turn: &mut Turn, found: Option<Found>, execution: &mut Execution) {
+    /// What the cell did to the files. What it has removed is kept no longer.
+    async fn tell_files(&self, turn: &mut Turn, found: Found, execution: &mut Execution) {
         let before = turn.listing.take();
-        let Some(now) = found.and_then(Found::listing) else { return };
+        let Some(now) = found.listing() else { return };
         match before {
             Some(before) => {
                 let (changes, whole) = now.changes_since(&before);
@@ -272,8 +292,15 @@ impl ServedSandbox {
             }
             None => execution.truncated = true,
         }
+        self.forget_all_but(&now).await;
         turn.listing = Some(now);
     }
+}
+
+/// The files that there are, as our modules say it.
+fn listing(told: Told) -> Result<Listing, CallError> {
+    let Told::Answer(found) = told else { return Err(CallError::BadAnswer("a list of files")) };
+    read_as::<Found>(found)?.listing().ok_or(CallError::BadAnswer("a list of files"))
 }
 
 #[async_trait]
@@ -283,7 +310,7 @@ impl Sandbox for ServedSandbox {
     }
 
     fn files_dir(&self) -> String {
-        super::ours::FILES_DIR.to_owned()
+        FILES_DIR.to_owned()
     }
 
     async fn adopt(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
@@ -304,9 +331,12 @@ impl Sandbox for ServedSandbox {
         let _ = self.interrupt.notified().now_or_never(); // one meant for an earlier cell
         let mut execution = Execution::of(cell);
         // sees to it that our modules are there, so that no code is handed over in vain
-        match self.ask(&mut turn, &json!({"do": "probe"}), LIST_LIMIT).await? {
-            Told::Answer(_) => {}
-            Told::Refused(_) | Told::Absent => return Err(SandboxError::HeldBack),
+        let probed = self.ask(&mut turn, &json!({"do": "probe"}), LIST_LIMIT).await;
+        match probed {
+            Err(_) if self.is_over() => return Err(SandboxError::Lost),
+            Err(error) => return Err(error),
+            Ok(Told::Answer(_)) => {}
+            Ok(Told::Refused(_) | Told::Absent) => return Err(SandboxError::HeldBack),
         }
         let link = self.link(&mut turn).await?;
         self.running.store(true, Ordering::SeqCst);
@@ -316,11 +346,16 @@ impl Sandbox for ServedSandbox {
         match end {
             End::Failed(CallError::NotSent) => return Err(CallError::NotSent.into()),
             // our modules did not begin it
-            End::Told(Told::Refused(_) | Told::Absent) => return Err(SandboxError::HeldBack),
+            End::Told(Told::Absent) => {
+                return Err(CallError::BadAnswer("that of our modules").into());
+            }
+            End::Told(Told::Refused(word)) if word == "busy" => return Err(SandboxError::HeldBack),
             end => {
                 execution.duration_ms = Some(milliseconds(started.elapsed()));
-                let found = self.tell(&link, end, cell, &mut execution).await;
-                Self::tell_files(&mut turn, found, &mut execution);
+                match self.tell(&link, end, cell, &mut execution).await {
+                    Some(found) => self.tell_files(&mut turn, found, &mut execution).await,
+                    None => (turn.link, turn.listing) = (None, None), // that is told
+                }
             }
         }
         if execution.status == ExecutionStatus::Unknown {
@@ -330,8 +365,6 @@ impl Sandbox for ServedSandbox {
         execution.files_lost |= std::mem::take(&mut turn.files_lost);
         if self.is_over() {
             tell_ended(&mut execution);
-        } else if execution.state_lost && !link.is_fit() {
-            turn.link = None; // told already
         }
         execution.text = execution.display_text();
         Ok(execution)
@@ -357,8 +390,8 @@ impl Sandbox for ServedSandbox {
 
     async fn list_files(&self) -> Result<Vec<FileEntry>, SandboxError> {
         let mut turn = self.turn().await;
-        let link = self.link(&mut turn).await?;
-        Ok(self.look(&link).await?.unwrap_or_default().entries())
+        let told = self.ask(&mut turn, &json!({"do": "list"}), LIST_LIMIT).await?;
+        Ok(listing(told)?.entries())
     }
 
     async fn delete_file(
@@ -381,7 +414,7 @@ impl Sandbox for ServedSandbox {
 
     async fn terminate(&self) {
         self.over.cancel();
-        let current = self.current.lock().expect("no panic while it is held").take();
+        let current = self.current().take();
         if let Some(link) = current {
             link.end().await;
         }

@@ -1,7 +1,7 @@
 //! Files in and out of a server of somebody else's, a piece at a time.
 
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base64::Engine;
@@ -18,7 +18,7 @@ use super::served::{ServedSandbox, Turn};
 use crate::domain::file::{Condition, FileEntry, FilePath, Part};
 use crate::domain::id::ExecutionId;
 use crate::sandbox::host::files::{Upload, blocking, own_doing};
-use crate::sandbox::listing::{self, Stamp};
+use crate::sandbox::listing::{self, Listing, Stamp};
 use crate::sandbox::told::stamp;
 use crate::sandbox::{ByteStream, SandboxError};
 
@@ -69,7 +69,8 @@ impl ServedSandbox {
         let put = send(&link, &upload, path, condition).await?;
         let kept = Arc::clone(&self.kept);
         let inside = path.clone();
-        blocking(move || kept.publish(&upload, &inside)).await?;
+        // its own code may have put a folder where a file was: then it is not kept
+        let _ = blocking(move || kept.publish(&upload, &inside)).await;
         if let Some(listing) = &mut turn.listing {
             listing.files.insert(path.clone(), put);
         }
@@ -118,7 +119,8 @@ impl ServedSandbox {
         let content = slice.content(length.min(READ_BYTES))?;
         let stamp = slice.stamp();
         let at = first + content.len() as u64;
-        let going = Going { link, path: path.clone(), stamp, at, end: first + length };
+        let (sandbox, link) = (Weak::clone(&self.itself), Arc::downgrade(&link));
+        let going = Going { sandbox, link, path: path.clone(), stamp, at, end: first + length };
         Ok((entry, going.content(content)))
     }
 
@@ -130,14 +132,23 @@ impl ServedSandbox {
         let mut turn = self.turn().await;
         let told =
             json!({"do": "remove", "path": path.as_str(), "condition": told_condition(condition)});
-        let removed = self.ask(&mut turn, &told, WORK_LIMIT).await?;
-        answer(path, removed)?;
-        if let Some(listing) = &mut turn.listing {
-            listing.files.remove(path);
+        let removed = answer(path, self.ask(&mut turn, &told, WORK_LIMIT).await?).map(drop);
+        if matches!(removed, Ok(()) | Err(SandboxError::NoSuchFile(_))) {
+            let _ = self.kept.remove(path, &Condition::Always).await; // it may be its own code's
+            if let Some(listing) = &mut turn.listing {
+                listing.files.remove(path);
+            }
         }
-        match self.kept.remove(path, &Condition::Always).await {
-            Ok(()) | Err(SandboxError::NoSuchFile(_)) => Ok(()), // its own code has made it
-            Err(error) => Err(error),
+        removed
+    }
+
+    /// Keeps nothing that is not there any more.
+    pub(super) async fn forget_all_but(&self, listing: &Listing) {
+        for entry in self.kept.list().await.unwrap_or_default() {
+            let Ok(path) = FilePath::new(entry.path) else { continue };
+            if !listing.files.contains_key(&path) {
+                let _ = self.kept.remove(&path, &Condition::Always).await;
+            }
         }
     }
 }
@@ -172,6 +183,9 @@ async fn send(
             "condition": told_condition(condition),
         });
         let Put { entry } = read_as(answer(path, link.ask(told, WORK_LIMIT).await?)?)?;
+        if entry.0 != first {
+            return Err(CallError::BadAnswer("the size of what was sent").into());
+        }
         Ok(stamp(entry.0, entry.1))
     };
     let sent: Result<Stamp, SandboxError> = sent.await;
@@ -233,7 +247,9 @@ fn told_condition(condition: &Condition) -> Value {
 
 /// Content on its way out, a slice at a time.
 struct Going {
-    link: Arc<Link>,
+    sandbox: Weak<ServedSandbox>,
+    /// The connection by which it has begun; after another one there is another file.
+    link: Weak<Link>,
     path: FilePath,
     stamp: Stamp,
     at: u64,
@@ -253,7 +269,13 @@ impl Going {
     }
 
     async fn next(&mut self) -> Result<Bytes, SandboxError> {
-        let next = slice(&self.link, &self.path, (self.at, Some(self.end), None)).await?;
+        let (sandbox, link) = (self.sandbox.upgrade(), self.link.upgrade());
+        let (Some(sandbox), Some(link)) = (sandbox, link) else { return Err(SandboxError::Lost) };
+        let mut turn = sandbox.turn().await;
+        if !Arc::ptr_eq(&link, &sandbox.link(&mut turn).await?) {
+            return Err(SandboxError::Lost);
+        }
+        let next = slice(&link, &self.path, (self.at, Some(self.end), None)).await?;
         let piece = next.content((self.end - self.at).min(READ_BYTES))?;
         if next.stamp() != self.stamp || next.first != self.at || piece.is_empty() {
             return Err(CallError::BadAnswer("the same file as before").into());

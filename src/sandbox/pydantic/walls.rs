@@ -15,16 +15,17 @@ use crate::domain::provider::{Isolation, IsolationLevel};
 /// What a newer kernel can refuse besides is refused there too, as far as this knows of it.
 const KNOWN: ABI = ABI::V6;
 
+/// What starts a program, and may therefore be run; there is one of them on a host.
+const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
 /// What the program and the libraries below it read of a host.
 const HOST: [&str; 6] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
-/// What V8, libc and Deno ask of it. `/proc/self` is the process that opens it: this one.
-const FACTS: [&str; 10] = [
+/// What V8, libc and Deno ask of it.
+const FACTS: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
     "/dev/random",
     "/dev/urandom",
-    "/proc/self",
     "/proc/meminfo",
     "/proc/cpuinfo",
     "/proc/sys/vm",
@@ -74,7 +75,8 @@ impl Walls {
             .handle_access(AccessNet::from_all(KNOWN))?
             .scope(Scope::from_all(KNOWN))?
             .create()?
-            .add_rules(path_beneath_rules(HOST, read | AccessFs::Execute))?
+            .add_rules(path_beneath_rules(HOST, read))?
+            .add_rules(path_beneath_rules(LOADERS, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(&self.executable, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(FACTS, read))?
             .add_rules(path_beneath_rules(["/dev/null"], read | AccessFs::WriteFile))?
@@ -102,7 +104,7 @@ fn writing() -> landlock::BitFlags<AccessFs> {
 }
 
 /// How a sandbox of ours is kept apart on this host.
-pub(super) fn isolation(landlock_abi: u32, jail: bool) -> Isolation {
+pub(super) fn isolation(landlock_abi: u32, jail: bool, has_snapshot: bool) -> Isolation {
     let mut missing = vec![
         "no cgroup: memory is looked at every 200 ms while code runs, and processors are shared",
     ];
@@ -110,6 +112,12 @@ pub(super) fn isolation(landlock_abi: u32, jail: bool) -> Isolation {
         missing.push("no Landlock and no seccomp around Deno: the setting pydantic_jail is off");
     } else if landlock_abi == 0 {
         missing.push("no Landlock, a second wall around files: it needs Linux 5.13 or newer");
+    }
+    if !has_snapshot {
+        missing.push(
+            "no snapshot for this version, so each sandbox takes seconds to start: run \
+             `interpreterd guest install --provider pydantic` again",
+        );
     }
     Isolation {
         level: if landlock_abi > 0 { IsolationLevel::Restricted } else { IsolationLevel::None },

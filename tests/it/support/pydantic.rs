@@ -109,6 +109,7 @@ impl Upstream {
             .args(&words[1..])
             .current_dir(self.cwd())
             .env_clear()
+            .env("DENO_DIR", "/nonexistent") // users without a home have no place for its cache
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -18,6 +18,8 @@ export class Interpreter {
     this.count = 0;
     this.cells = new Set(); // those that run or wait, in their order
     this.buffers = new Buffers();
+    this.isWorking = false; // what is lost while a cell runs, or on purpose, is told by that
+    this.stateLost = false; // what was lost in between is told by the next cell
   }
 
   // Gives the guest once it has started. A start that failed is tried again by the next call.
@@ -33,6 +35,7 @@ export class Interpreter {
 
   lost(guest) {
     if (guest === this.guest) this.guest = null;
+    if (guest.wasReady && !this.isWorking) this.stateLost = true;
     setTimeout(() => globalThis.gc?.(), COLLECT_AFTER_MS); // what the worker shared with this side is big
     this.buffers = new Buffers(); // the old worker may write into its own for a while
     if (guest.wasReady) this.start().catch(() => {}); // the next call need not wait for it
@@ -45,7 +48,10 @@ export class Interpreter {
       const guest = await Promise.race([this.start(), cell.stopped]);
       asked.count = ++this.count;
       if (cell.reason !== null) return cell.unrun();
-      return await cell.run(guest, this.buffers);
+      const outcome = await this.working(() => cell.run(guest, this.buffers));
+      const { stateLost } = this;
+      this.stateLost = false;
+      return { ...outcome, state_lost: outcome.state_lost || stateLost };
     });
     this.cells.add(cell);
     began(cell);
@@ -72,9 +78,19 @@ export class Interpreter {
 
   replace() {
     return this.inTurn(async () => {
-      this.guest?.end("the session was reset");
+      await this.working(() => this.guest?.end("the session was reset"));
+      this.stateLost = false;
       await this.start();
     });
+  }
+
+  async working(work) {
+    this.isWorking = true;
+    try {
+      return await work();
+    } finally {
+      this.isWorking = false;
+    }
   }
 
   async inTurn(work) {

@@ -4,6 +4,10 @@ const MOST_OUTPUTS = 10_000;
 const MOST_OUTPUT_BYTES = 16 << 20;
 const MOST_TEXT = 400_000;
 const DEEPEST = 50;
+// what values become in the callers' memory, whatever their text takes
+const MOST_PARSED_BYTES = 16 << 20;
+const VALUE_BYTES = 32;
+const OBJECT_BYTES = 704;
 
 // Gives null of anything that is no outcome.
 export function outcomeOf(text) {
@@ -41,10 +45,12 @@ function errorOf(error) {
 function outputsOf(told) {
   const outputs = [];
   let left = MOST_OUTPUT_BYTES + (1 << 20); // Python counts a little otherwise
+  let room = MOST_PARSED_BYTES;
   for (const { data, metadata, main } of told.slice(0, MOST_OUTPUTS)) {
     if (!isFlat(data) || !isFlat(metadata)) return { outputs, cut: true };
     left -= JSON.stringify(data).length + JSON.stringify(metadata).length;
-    if (left < 0) return { outputs, cut: true };
+    room -= parsedBytes(data) + parsedBytes(metadata);
+    if (left < 0 || room < 0) return { outputs, cut: true };
     outputs.push({ data, metadata, main: main === true });
   }
   return { outputs, cut: told.length > MOST_OUTPUTS };
@@ -56,6 +62,12 @@ const isFlat = (value) =>
 function isShallow(value, depth) {
   if (value === null || typeof value !== "object") return true;
   return depth < DEEPEST && Object.values(value).every((part) => isShallow(part, depth + 1));
+}
+
+function parsedBytes(value) {
+  if (value === null || typeof value !== "object") return VALUE_BYTES;
+  const own = Array.isArray(value) ? VALUE_BYTES : OBJECT_BYTES;
+  return Object.values(value).reduce((sum, part) => sum + parsedBytes(part), own);
 }
 
 // Of an interpreter that ended in the cell.

@@ -11,6 +11,7 @@ export const CODES = {
   params: -32602,
   internal: -32603,
   busy: -32000,
+  notStarted: -32001,
 };
 
 export class RpcError extends Error {

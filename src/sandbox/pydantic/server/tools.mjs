@@ -37,7 +37,7 @@ export class Tools {
       return await this[name](values, call);
     } catch (error) {
       if (error instanceof Busy) throw new RpcError(CODES.busy, error.message);
-      if (error instanceof NotStarted) throw new RpcError(CODES.internal, error.message);
+      if (error instanceof NotStarted) throw new RpcError(CODES.notStarted, error.message);
       throw error;
     }
   }

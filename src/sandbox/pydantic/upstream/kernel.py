@@ -4,6 +4,7 @@ import ast
 import asyncio
 import builtins
 import contextvars
+import errno
 import importlib
 import importlib.metadata
 import inspect
@@ -19,6 +20,7 @@ from _interpreterd import display, errors, figures, files, guard, place
 from _interpreterd.streams import CELL, Streams
 
 GIVEN = {"__name__": "__main__", "__builtins__": builtins, "display": display.display}
+FULL = (errno.ENOSPC, errno.EDQUOT)
 STOPPED = {"exit_code": 1, "error": None, "reason": "interrupted"}
 
 
@@ -211,7 +213,7 @@ async def answer(text):
     except MemoryError:
         found = {"refused": "full"}
     except OSError as error:
-        found = {"refused": "full" if error.errno in (28, 122) else "held_back"}
+        found = {"refused": "full" if error.errno in FULL else "held_back"}
     except BaseException as error:
         found = {"broken": errors.told(error, "")}
     # its XML would change this name, as it is a tag there

@@ -77,6 +77,7 @@ class Streams:
 
     def lend_stdin(self, text):
         """Descriptor 0 too: the server's own is the protocol with us, which no program may read."""
+        place.prepare()  # a program may have removed all of it
         path = place.beside("stdin")
         with open(path, "wb") as file:
             file.write(text.encode("utf-8", "surrogatepass"))

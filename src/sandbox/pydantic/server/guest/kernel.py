@@ -19,6 +19,8 @@ from _interpreterd.streams import Streams
 BALLAST = 2 << 20  # bytes that are given back so that a cell without memory can end well
 MOST_RETURNED = 256 << 10  # characters of a value in the text block
 MOST_TEXT = 1 << 20  # characters of the text that stands for a value
+FIRST = ("sys", "builtins")  # imported anew they would be others
+NEEDED = (*FIRST, "_frozen_importlib", "_imp", "_pyodide", "_pyodide_core", "asyncio", "js", "pyodide", "pyodide_js")
 LIBRARY = os.path.dirname(os.path.dirname(pyodide.__file__))
 HIDDEN = ("<interpreterd ", f"{LIBRARY}/pyodide/", f"{LIBRARY}/_pyodide/")  # of tracebacks
 
@@ -47,6 +49,7 @@ class Kernel:
         for name in ("PYTHONINSPECT", "LD_LIBRARY_PATH"):  # which are no concern of programs
             os.environ.pop(name, None)
         self.environ = dict(os.environ)
+        self.modules = {name: part for name, part in sys.modules.items() if name.partition(".")[0] in NEEDED}
         self.reset()
 
     def reset(self):
@@ -66,6 +69,9 @@ class Kernel:
         for name, value in self.builtins.items():
             if callable(value) and not callable(getattr(builtins, name, None)):
                 setattr(builtins, name, value)
+        for name, module in self.modules.items():
+            if name in FIRST or name not in sys.modules:
+                sys.modules[name] = module
         sys.modules["__main__"] = self.module
         self.main.update(__builtins__=builtins, __name__="__main__")
         if self.ballast is None:

@@ -17,7 +17,8 @@ def tame():
     """Libraries ask for these names in the genuine modules, so they are changed there."""
     system, clock = sys.modules["os"], sys.modules["time"]
     system.system = system.popen = unsupported
-    system._exit = system.abort = leave
+    system._exit, system.abort = leave, abort
+    sys.modules["socket"].socket.listen = not_listening
     sys.modules["builtins"].exit = sys.modules["builtins"].quit = leave
     clock.sleep = sleep
     system.kill = lambda pid, number: strike(number) if pid in (0, os.getpid()) else unsupported()
@@ -28,8 +29,17 @@ def unsupported(*_, **__):
     raise OSError(NOT_SUPPORTED, "processes are not supported in this sandbox")
 
 
+def not_listening(*_):
+    """Emscripten would ask for a module of JavaScript that is not there, and end the interpreter."""
+    raise OSError(NOT_SUPPORTED, "nothing can be listened to in this sandbox")
+
+
 def leave(code=None):
     raise SystemExit(code)
+
+
+def abort():
+    raise SystemExit(128 + signal.SIGABRT)
 
 
 def strike(number):
