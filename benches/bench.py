@@ -25,14 +25,18 @@ class Sizes:
     many_files_samples: int
     human_eval_passes: int
     interpret_rounds: int
+    pydantic_rounds: int
+    pydantic_sandboxes: int
 
     @classmethod
     def of(cls, samples: int) -> "Sizes":
-        return cls(samples, max(1000, 5 * samples), 200, 10, 5, 3.0, 5, max(5, samples // 4), 3, 3)
+        return cls(
+            samples, max(1000, 5 * samples), 200, 10, 5, 3.0, 5, max(5, samples // 4), 3, 3, max(3, samples // 10), 5
+        )
 
     @classmethod
     def quick(cls) -> "Sizes":
-        return cls(5, 100, 200, 2, 1, 0.5, 1, 5, 1, 1)
+        return cls(5, 100, 200, 2, 1, 0.5, 1, 5, 1, 1, 2, 2)
 
 
 @dataclass

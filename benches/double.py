@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import places
 import trustme
 
 DOUBLES = Path(__file__).resolve().parent.parent / "tests" / "doubles"
@@ -80,16 +81,11 @@ class Double:
 
 def double_python() -> Path:
     """The Python that `make doubles` installs where it is there; else our own, which has the same."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    tools = Path(os.environ.get("INTERPRETERD_TOOLS_DIR") or cache / "interpreterd-tools")
-    installed = tools / "doubles" / "bin" / "python"
+    installed = places.doubles() / "bin" / "python"
     return installed if installed.exists() else Path(sys.executable)
 
 
 def kernel_python() -> Path:
     """The newest guest's Python where there is one, as in the sandboxes of this machine; else our own."""
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    place = Path("/var/lib") if os.geteuid() == 0 else data
-    guests = Path(os.environ.get("INTERPRETERD_GUEST_DIR") or place / "interpreterd" / "guest")
-    found = sorted(guests.glob("*/bin/python"), key=lambda python: python.parent.stat().st_mtime)
+    found = sorted(places.guests().glob("*/bin/python"), key=lambda python: python.parent.stat().st_mtime)
     return found[-1] if found else Path(sys.executable)

@@ -22,6 +22,9 @@ E2B_SDK = "E2B's Python SDK"
 E2B_FLOOR = "POST /execute, kept connection, the floor"
 E2B_FLOOR_NEW = "POST /execute, a new connection each"
 E2B_LISTING_FLOOR = "listing of the files, kept connection, the floor"
+UPSTREAM = "mcp-run-python"
+UPSTREAM_SERVED = "mcp-run-python, through interpreterd"
+UPSTREAM_HANDSHAKE = "mcp-run-python, no Python yet"
 
 ORDER = [
     OURS,
@@ -33,6 +36,9 @@ ORDER = [
     OWN_PART,
     OTHER_BUILD,
     E2B_SDK,
+    UPSTREAM_SERVED,
+    UPSTREAM,
+    UPSTREAM_HANDSHAKE,
     GATEWAY,
     GATEWAY_QUICK,
     GATEWAY_IMPORTS,

@@ -27,6 +27,8 @@ COLOURS = {
     names.COLD: "#66707a",
     names.FORK_FLOOR: "#a8b0b8",
     names.HTTP_FLOOR: "#a8b0b8",
+    names.UPSTREAM: "#d1495b",
+    names.UPSTREAM_SERVED: "#e58a96",
 }
 
 
@@ -41,6 +43,7 @@ def draw_all(data: Data, folder: Path) -> dict[str, str]:
         "memory": (memory, "Memory of an idle session with its imports"),
         "sixteen_callers": (lambda axes, data: shares(axes, data, "sixteen_callers"), "Warm cells, callers at once"),
         "churn": (churn, "Sessions made, used once and deleted"),
+        "pydantic": (lambda axes, data: shares(axes, data, "pydantic"), "Python in WebAssembly to its first answer"),
         "files": (lambda axes, data: shares(axes, data, "files"), "Warm cell in a folder of many files"),
     }
     drawn = {}

@@ -1,5 +1,6 @@
 """Reads processes in /proc: who is whose child, and how much memory each holds."""
 
+import contextlib
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,29 @@ def descendants(children: dict[int, list[int]], roots: list[int]) -> list[int]:
         pid = open_ends.pop()
         found.append(pid)
         open_ends += children.get(pid, [])
+    return found
+
+
+def running(root: int, program: Path, word: bytes) -> list[int]:
+    """Those below a process that run that program and have the word in one of their arguments."""
+    found = []
+    for pid in descendants(children_of_all(), [root]):
+        try:
+            arguments = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if arguments[0] == bytes(program) and any(word in argument for argument in arguments[1:]):
+            found.append(pid)
+    return found
+
+
+def count_of(program: Path) -> int:
+    """How many processes of this machine run that program, whoever started them."""
+    found = 0
+    for folder in PROC.iterdir():
+        # it may have ended meanwhile
+        with contextlib.suppress(OSError):
+            found += folder.name.isdigit() and (folder / "exe").samefile(program)
     return found
 
 

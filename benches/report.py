@@ -120,5 +120,14 @@ def scene_tables(data: Data, scene: str) -> list[str]:
         case "e2b":
             plain, tls = (tables.spread(data, benchmark, names.E2B_SDK) for benchmark in ("e2b", "e2b_tls"))
             return ["Plain HTTP:", plain, "TLS:", tls]
+        case "pydantic":
+            held = {"pydantic_memory": "held by each (PSS)", "pydantic_memory_private": "of it shared with nobody"}
+            unused = {f"{benchmark}_unused": f"{title}, before any cell" for benchmark, title in held.items()}
+            first, ready, warm = (
+                tables.spread(data, benchmark, names.OURS)
+                for benchmark in ("pydantic", "pydantic_ready", "pydantic_warm")
+            )
+            parts = ["To the answer of the first cell:", first, "Until it is ready:", ready, "A warm cell:", warm]
+            return [*parts, "Memory of an idle sandbox:", tables.values(data, held | unused)]
         case _:
             return [tables.spread(data, scene, names.OURS)]

@@ -122,6 +122,29 @@ the SDK does not make, for the service lists the files after each cell. The floo
 handshake). The service keeps its own for two seconds, the SDK for minutes, and here nobody rests for so long.
 """,
     ),
+    "pydantic": (
+        "Python in WebAssembly",
+        """
+The provider `pydantic` beside the genuine mcp-run-python on the same Deno. *Through interpreterd* is an entry whose
+`command` starts mcp-run-python for each session. The row without more words is that server alone: started by the
+driver, and spoken to by nothing but JSON lines over its pipes. It finds a cache of V8's code that is filled; the
+service's own server keeps none, it starts from a snapshot of Python's memory.
+
+The first table is from asking for a session, or from starting the process, until the answer of `1+1`. The second is
+until the session is ready: then its Python is loaded, while mcp-run-python by itself answers the handshake and loads
+Python with the first cell. Before each sample the pool (two sandboxes) is full, and the machine rests for 200 ms; a
+start of mcp-run-python takes seconds, so it has a third of the samples.
+
+A warm cell is `1+1` too, in blocks of ten, in a session that has run cells before. *In the sandbox* is `duration_ms` of
+the answer, *own part* the rest of the whole: HTTP, the lease, MCP with the process, the listing of the files, and both
+writes to the database. mcp-run-python by itself does none of that, and forgets all variables with each call.
+
+Memory is that of the Deno process, read from `/proc/PID/smaps_rollup`, with several sandboxes of one contestant alive
+and none of another: PSS divides the pages of Deno's program by all that run it. The medians are over the processes.
+What the service itself holds for a sandbox (a connection, and for a command a small process that watches it) is not in
+them.
+""",
+    ),
 }
 
 HONEST = """
@@ -145,5 +168,7 @@ HONEST = """
 - E2B itself is a network away, its double is not. There each call takes a round trip besides: one for a cell of the
   SDK's, two for a cell of the service, which lists the files too. A new connection takes two or three more, and a
   service whose callers think for longer than it keeps its connections pays for one with each cell.
+- Deno and Pyodide are no small thing to keep ready: a pool of the provider `pydantic` holds that much memory for each
+  sandbox in it, and a sandbox of the provider `local` a small part of that.
 - All contestants run on the same two or more cores as the driver, which takes its share.
 """

@@ -48,8 +48,10 @@ class Service:
         host, _, port = line.strip().rpartition("/")[2].rpartition(":")
         return host, int(port)
 
-    def provider(self) -> dict:
-        return self.client.call("GET", "/v1/providers").expect(200).json()["data"][0]
+    def provider(self, name: str | None = None) -> dict:
+        """What the service says of an entry; of the first, which is the default's, where none is named."""
+        entries = self.client.call("GET", "/v1/providers").expect(200).json()["data"]
+        return next(entry for entry in entries if name in (None, entry["name"]))
 
     def settle(self, seconds: float = 60) -> None:
         """Waits until the pool is full, where this service is to have one."""

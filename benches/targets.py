@@ -20,6 +20,7 @@ class Line:
 def lines(data: Data) -> list[Line]:
     """All rows for which there are samples."""
     parts = (new_session, warm_exec, memory, callers, churn, stdout, files, human_eval, packages, interpret, e2b)
+    parts += (pydantic, pydantic_memory)
     return [line for part in parts for line in part(data)]
 
 
@@ -158,6 +159,37 @@ def e2b(data: Data) -> list[Line]:
             beside = f"{names.E2B_SDK}: {ms(rival)}, so {ms(abs(more))} {'more' if more > 0 else 'less'}"
             found.append(Line(what, ms(middle), beside, "<= 3 ms more", more <= 3))
     return found
+
+
+def pydantic(data: Data) -> list[Line]:
+    found = []
+    if data.has("pydantic_ready", names.OURS, names.NO_POOL) and data.has("pydantic", names.OURS, names.UPSTREAM):
+        for name, what, goal, target in (
+            (names.OURS, "New session of Python in WebAssembly (Deno, Pyodide), p50", 5, "<= 5 ms"),
+            (names.NO_POOL, "the same without a pool", 1500, "<= 1.5 s"),
+        ):
+            ready, first, rival = (
+                data.at(*place)
+                for place in (("pydantic_ready", name), ("pydantic", name), ("pydantic", names.UPSTREAM))
+            )
+            beside = f"with its first cell {ms(first)}; {names.UPSTREAM}: {ms(rival)}, {times_over(rival / first)}"
+            found.append(Line(what, ms(ready), beside, target, ready <= goal))
+    if data.has("pydantic_warm", names.OURS, names.UPSTREAM):
+        middle, rival = data.at("pydantic_warm", names.OURS), data.at("pydantic_warm", names.UPSTREAM)
+        more = middle - rival
+        beside = (
+            f"{names.UPSTREAM}, which keeps no state: {ms(rival)}, so {ms(abs(more))} {'more' if more > 0 else 'less'}"
+        )
+        found.append(Line("Warm cell in WebAssembly, p50", ms(middle), beside, "<= 8 ms", middle <= 8))
+    return found
+
+
+def pydantic_memory(data: Data) -> list[Line]:
+    if not data.has("pydantic_memory", names.OURS, names.UPSTREAM):
+        return []
+    ours, rival = data.at("pydantic_memory", names.OURS), data.at("pydantic_memory", names.UPSTREAM)
+    beside = f"{names.UPSTREAM}: {rival:.0f} MiB, {rival / ours:.2f}x"
+    return [Line("Memory of an idle sandbox in WebAssembly (PSS)", f"{ours:.0f} MiB", beside, "", None)]
 
 
 def ms(value: float) -> str:

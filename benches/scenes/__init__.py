@@ -4,7 +4,20 @@ from collections.abc import Callable
 
 from bench import Bench
 
-from scenes import callers, churn, e2b, files, human_eval, interpret, memory, new_session, packages, stdout, warm_exec
+from scenes import (
+    callers,
+    churn,
+    e2b,
+    files,
+    human_eval,
+    interpret,
+    memory,
+    new_session,
+    packages,
+    pydantic,
+    stdout,
+    warm_exec,
+)
 
 ALL: dict[str, Callable[[Bench], None]] = {
     "new_session": new_session.run,
@@ -18,4 +31,5 @@ ALL: dict[str, Callable[[Bench], None]] = {
     "packages": packages.run,
     "interpret": interpret.run,
     "e2b": e2b.run,
+    "pydantic": pydantic.run,
 }

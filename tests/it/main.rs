@@ -32,6 +32,7 @@ mod packages;
 mod packages_starting;
 mod pool;
 mod problems;
+mod pydantic;
 mod questions;
 mod readme;
 mod runs;

@@ -30,9 +30,9 @@ pub fn serve_entry(lines: &str, more: &[(&str, &str)]) -> Server {
     Server::start(&[settings.as_slice(), more].concat())
 }
 
-/// The genuine mcp-run-python 0.0.22, unpacked where the service may read it.
+/// The genuine mcp-run-python 0.0.22, where the service may read it.
 pub struct Upstream {
-    folder: tempfile::TempDir,
+    folder: PathBuf,
     about: Value,
 }
 
@@ -67,12 +67,9 @@ impl Upstream {
     pub fn unpack() -> Self {
         let python = doubles_python();
         let source = python.parent().and_then(Path::parent).unwrap().join("upstream");
-        let about =
-            std::fs::read_to_string(source.join("command.json")).expect("make doubles installs it");
-        let folder = open_folder();
-        #[expect(clippy::disallowed_methods, reason = "the double is files")]
-        let copied = Command::new("cp").arg("-a").arg(&source).arg(folder.path()).status().unwrap();
-        assert!(copied.success());
+        let about = source.join("command.json");
+        let about = std::fs::read_to_string(about).expect("make doubles installs it");
+        let folder = copied(&source);
         Self { folder, about: serde_json::from_str(&about).unwrap() }
     }
 
@@ -83,7 +80,7 @@ impl Upstream {
     }
 
     fn cwd(&self) -> PathBuf {
-        self.folder.path().join("upstream")
+        self.folder.clone()
     }
 
     /// The lines of an entry that starts it for each sandbox.
@@ -135,4 +132,21 @@ impl Drop for AtUrl {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A copy for this user, made once: it is large, and nobody removes what all tests share.
+fn copied(source: &Path) -> PathBuf {
+    let stamp = std::fs::metadata(source.join("command.json")).unwrap().modified().unwrap();
+    let stamp = stamp.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let user = rustix::process::geteuid().as_raw();
+    let place = std::env::temp_dir().join(format!("interpreterd-upstream-{user}-{stamp}"));
+    if !place.exists() {
+        let partial = open_folder();
+        let copy = partial.path().join("upstream");
+        #[expect(clippy::disallowed_methods, reason = "the double is files")]
+        let copied = Command::new("cp").arg("-a").arg(source).arg(&copy).status().unwrap();
+        assert!(copied.success());
+        std::fs::rename(&copy, &place).unwrap();
+    }
+    place
 }
