@@ -257,8 +257,11 @@ impl ServedSandbox {
         match end {
             End::Told(_) if found.is_some() => {}
             End::Told(_) => unknown(execution, "the server's answer holds no result of the code"),
+            // it may have ended by itself meanwhile
+            End::Stopped { .. } if found.is_some() && !was_interrupted(execution) => {}
             End::Stopped { by_caller: true, .. } => tell_interrupt(execution),
             End::Stopped { by_caller: false, .. } | End::Failed(CallError::TooSlow) => {
+                execution.failure = None;
                 tell_timeout(execution, cell.timeout);
             }
             End::TooMuchMemory => {
@@ -295,6 +298,11 @@ impl ServedSandbox {
         self.forget_all_but(&now).await;
         turn.listing = Some(now);
     }
+}
+
+fn was_interrupted(execution: &Execution) -> bool {
+    let kind = execution.failure.as_ref().map(|failure| failure.kind);
+    kind == Some(FailureKind::Interrupted)
 }
 
 /// The files that there are, as our modules say it.

@@ -302,7 +302,8 @@ async fn deno_has_no_privileges_no_permissions_and_no_environment_of_the_host() 
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
     let own = names.iter().filter(|name| !name.starts_with("MALLOC_")).copied();
-    assert_eq!(own.collect::<Vec<_>>(), ["DENO_DIR", "DENO_NO_UPDATE_CHECK", "NO_COLOR"]);
+    let expected = ["DENO_DIR", "DENO_NO_UPDATE_CHECK", "NO_COLOR", "RUST_MIN_STACK"];
+    assert_eq!(own.collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
