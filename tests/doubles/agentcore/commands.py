@@ -126,14 +126,15 @@ class Task:
         code, output = self.process.returncode, ""
         with contextlib.suppress(OSError), open(self.path, "rb") as file:
             output = file.read().decode("utf-8", "replace")
-        found = {"taskId": self.id, "taskStatus": self.status(), "stdout": output, "stderr": ""}
+        found = {"taskId": self.id, "taskStatus": self.status(code), "stdout": output, "stderr": ""}
         if code is not None:
             found["exitCode"] = shell_code(code)
         return {**found, "executionTime": time.perf_counter() - self.began}
 
-    def status(self):
+    def status(self, code):
+        """It may end at any moment: one look at it must do for all that is said."""
         if self.stopped:
             return "canceled"
-        if self.process.returncode is None:
+        if code is None:
             return "working"
-        return "failed" if self.process.returncode else "completed"
+        return "failed" if code else "completed"

@@ -66,6 +66,6 @@ def unreachable(address: str, missing: list[dict], why: str) -> str:
     first = missing[0]
     return (
         f"{first['name']} {first['version']} cannot be had from {address}: {why}\n"
-        f"run this where that address can be reached, or name a mirror of it in {MIRROR},\n"
+        f"run this where that address can be reached, or name a mirror of it with --cdn,\n"
         f"or bring these files of it in a folder and give that with --wheels:\n  {files}"
     )
