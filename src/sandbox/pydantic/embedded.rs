@@ -101,21 +101,3 @@ pub(super) fn key(files: Files) -> String {
     }
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The server is a folder that Deno can run as it stands, so it has copies.
-    #[test]
-    fn what_the_server_shares_with_other_guests_is_the_same() {
-        for (name, shared) in [
-            ("guest/display.py", include_str!("../guest/display.py")),
-            ("guest/errors.py", include_str!("../guest/errors.py")),
-            ("guest/figures.py", include_str!("../guest/figures.py")),
-        ] {
-            let own = SERVER.iter().find(|(file, _)| *file == name).expect("it is there");
-            assert!(own.1 == shared, "{name} is not that of src/sandbox/guest");
-        }
-    }
-}
