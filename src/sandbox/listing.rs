@@ -72,6 +72,7 @@ impl Listing {
         self
     }
 
+    #[cfg(feature = "bedrock")]
     /// Those that another listing does not have, or has in an older state.
     pub(super) fn newer_than(mut self, other: &Self) -> Self {
         let is_newer = |path: &FilePath, stamp: &Stamp| {
@@ -81,6 +82,7 @@ impl Listing {
         self
     }
 
+    #[cfg(feature = "bedrock")]
     /// Whether there is such a file.
     pub(super) fn has(&self, path: &str) -> bool {
         FilePath::new(path).is_ok_and(|path| self.files.contains_key(&path))

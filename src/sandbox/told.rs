@@ -153,6 +153,7 @@ impl Printed {
         streams.finish(execution);
     }
 
+    #[cfg(feature = "bedrock")]
     pub(super) fn stderr(&self) -> String {
         let mut streams = Streams::new(64 << 10);
         streams.set(Stream::Stderr, &self.stderr);
