@@ -316,3 +316,50 @@ async fn a_session_says_how_it_is_kept_apart() {
     let level = if isolation["landlock_abi"] == 0 { "none" } else { "restricted" };
     assert_eq!(isolation["level"], level);
 }
+
+/// What an escape would try next, by Python in the place of a Deno that lets its code do everything.
+const ESCAPED: &str = "
+import ctypes, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+tries = {
+    'add': lambda: 1,
+    'socket': lambda: socket.socket(),
+    'datagrams': lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
+    'signal': lambda: os.kill(os.getppid(), 0),
+    'group': lambda: os.setpgid(0, os.getppid()),
+    'session': lambda: os.setsid(),
+    'process': lambda: os.fork() or os._exit(0),
+    'priority': lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19),
+    'processors': lambda: os.sched_setaffinity(os.getppid(), {0}),
+    'memory': lambda: os.memfd_create('x'),
+    'setuid': lambda: os.close(os.open('set', os.O_CREAT | os.O_WRONLY, 0o4755)),
+    'read': lambda: open('/etc/passwd').read(),
+    'write': lambda: open('/tmp/interpreterd-escaped', 'w'),
+    'outlive': lambda: libc.prctl(1, 0, 0, 0, 0) == 0 or 1 / 0,
+    'watch': lambda: libc.inotify_init1(0) >= 0 or 1 / 0,
+    'trace': lambda: libc.ptrace(16, os.getppid(), 0, 0) == 0 or 1 / 0,
+}
+for name, attempt in tries.items():
+    try:
+        attempt()
+    except Exception:
+        continue
+    print(name)
+";
+
+#[test]
+fn what_escapes_from_deno_is_still_in_the_jail() {
+    let folder = crate::support::server::open_folder();
+    let plan = json!({
+        "parent": std::process::id(), "words": ["/usr/bin/python3", "-I", "-c", ESCAPED],
+        "folder": folder.path(), "file_bytes": null,
+        "walls": {
+            "stand": true, "executable": ["/usr/bin"], "readable": [], "writable": [folder.path()],
+        },
+    });
+    let mut command = crate::support::server::command();
+    command.arg("--pydantic-cage").arg(plan.to_string());
+    let came = command.output().unwrap();
+    let words = String::from_utf8_lossy(&came.stderr);
+    assert_eq!(String::from_utf8_lossy(&came.stdout), "add\n", "{words}");
+}
