@@ -1,7 +1,7 @@
 # One word for each thing that a person does here. `make needs` says what must be there first.
 .POSIX:
 .SUFFIXES:
-.PHONY: run test test-slim test-clients test-model demo lint guest doubles needs bench fuzz soak openapi \
+.PHONY: run test test-slim test-clients test-model demo lint guest doubles needs needs-tests bench fuzz soak openapi \
 	settings guest-lock api-fuzz live-e2b live-bedrock
 
 # A shared build folder where CI or a person sets one; the clone's own else.
@@ -13,7 +13,7 @@ run: guest
 	@sh scripts/run $(PROGRAM)
 
 # The second line fails for a route, a status or a field of the API that no test has seen.
-test: doubles
+test: needs-tests doubles
 	@rm -f $(SEEN)
 	INTERPRETERD_TEST_SEEN=$(SEEN) cargo test --locked
 	@python3 scripts/api-coverage $(SEEN)
@@ -52,6 +52,10 @@ doubles: guest
 
 needs:
 	@sh scripts/needs
+
+# What `make test` needs besides: Postgres.
+needs-tests:
+	@sh scripts/needs tests
 
 # Release build, the rivals' own environment and half an hour of measuring: by hand, on an idle machine.
 bench: doubles

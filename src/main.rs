@@ -31,6 +31,7 @@ fn act() -> Result<ExitCode, Box<dyn std::error::Error>> {
         Action::Check(settings) => {
             return Ok(if app::check(&settings)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
+        Action::Migrate(settings) => app::migrate(&settings)?,
         Action::Guest(GuestAction::Install(settings)) => match settings.provider {
             GuestKind::Local => drop(local::install(&settings.guest)?),
             GuestKind::Pydantic => pydantic::install(&settings)?,

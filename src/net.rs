@@ -27,6 +27,8 @@ pub enum ClientError {
 pub struct ClientPlan<'a> {
     /// The limit for a whole call; none where each part of a call has its own.
     pub limit: Option<Duration>,
+    /// The limit for an answer to begin, and then for each next piece of it.
+    pub still: Option<Duration>,
     /// How long a connection may lie unused before a call takes a new one; none: the library's default.
     pub idle: Option<Duration>,
     /// Certificates that are trusted besides the system's, PEM.
@@ -56,10 +58,14 @@ pub fn planned(plan: &ClientPlan<'_>) -> Result<reqwest::Client, ClientError> {
     install_crypto();
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
+        .http1_only() // object_store brings HTTP/2 into the library, which no call here was made for
         .connect_timeout(CONNECT_LIMIT)
         .user_agent(concat!("interpreterd/", env!("CARGO_PKG_VERSION")));
     if let Some(limit) = plan.limit {
         builder = builder.timeout(limit);
+    }
+    if let Some(still) = plan.still {
+        builder = builder.read_timeout(still);
     }
     if let Some(idle) = plan.idle {
         builder = builder.pool_idle_timeout(idle);

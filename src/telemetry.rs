@@ -6,13 +6,15 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use crate::config::LogFormat;
 
 /// Libraries that would log what programs print, and what they are given.
-const QUIET: [&str; 6] = [
+const QUIET: [&str; 8] = [
     "aws_sdk_bedrockagentcore=info",
     "aws_smithy_runtime=info",
     "aws_smithy_http_client=info",
     "aws_runtime=info",
     "aws_sigv4=info",
     "rmcp=off",
+    "sqlx::postgres::notice=off",
+    "sqlx_postgres::options::pgpass=error",
 ];
 
 /// Starts logging to standard error, for the whole process.

@@ -30,9 +30,12 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
     };
     report.line("user and data folder", user);
     runtime()?.block_on(async {
-        let opened = store::connect::open(data_dir).await;
+        let opened = store::connect::open(data_dir, &settings.store, &settings.blobs).await;
         let (closed, maker) = match opened {
             Ok(opened) => {
+                let good = report.good;
+                report.line("blobs", opened.blobs.probe().await);
+                report.good = good; // what is written waits for a bucket that is down
                 opened.store.close().await;
                 (Ok("opens".to_owned()), opened.store.maker())
             }

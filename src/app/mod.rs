@@ -1,6 +1,7 @@
 //! Opens what the settings name, serves until told to stop, and drains.
 
 mod check;
+mod duties;
 mod serve;
 
 use std::net::SocketAddr;
@@ -10,10 +11,11 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use check::check;
+
+use duties::Duties;
 
 use crate::access::{Access, AccessError};
 use crate::api::{self, ApiState};
@@ -64,6 +66,9 @@ pub enum AppError {
     /// The store cannot be opened.
     #[error("the store cannot be opened")]
     Store(#[from] StoreError),
+    /// It may not serve its sessions any more.
+    #[error("this replica must end")]
+    Replaced(#[source] StoreError),
     /// The model is configured wrongly.
     #[error("the model cannot be set up")]
     Model(#[from] LlmError),
@@ -95,6 +100,20 @@ pub fn serve(settings: &Settings) -> Result<(), AppError> {
         let listener = TcpListener::bind(settings.server.listen).await;
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
         run(settings, access, taken, listener).await
+    })
+}
+
+/// Brings the tables of the database up to date and says so.
+///
+/// # Errors
+/// [`AppError`] when they cannot be.
+pub fn migrate(settings: &Settings) -> Result<(), AppError> {
+    telemetry::start(settings.server.log_format, &settings.server.log)?;
+    give_up_root(settings)?;
+    runtime()?.block_on(async {
+        store::connect::migrate(&settings.server.data_dir, &settings.store).await?;
+        println!("the tables of the database are up to date");
+        Ok(())
     })
 }
 
@@ -144,11 +163,13 @@ async fn run(
         tracing::warn!(name, "a variable is named like a setting and is none");
     }
     let data_dir = &settings.server.data_dir;
-    let opened = store::connect::open(data_dir).await?;
+    let opened = store::connect::open(data_dir, &settings.store, &settings.blobs).await?;
+    let lease = settings.store.replica_lease_seconds;
+    let seen = tokio::spawn(duties::be_seen(Arc::clone(&opened.store), lease, stop.clone()));
     let spool_dir = data_dir.join("spool");
     std::fs::create_dir_all(&spool_dir)?;
     let journal = Journal::open(data_dir.join("journal"))?;
-    recover(&opened, &journal).await?;
+    recover(opened.store.as_ref(), &journal).await?;
     let sessions = take_up_sessions(settings, taken, &opened).await?;
     let runs = Runs::new(
         Arc::clone(&sessions),
@@ -169,7 +190,15 @@ async fn run(
         readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
         allowed_hosts: settings.server.allowed_hosts.clone().into(),
     };
-    let duties = duties(sessions, &runs, &opened.store, journal, &stop);
+    let duties = Duties {
+        sessions,
+        runs: runs.clone(),
+        store: Arc::clone(&opened.store),
+        blobs: opened.blobs.clone(),
+        journal,
+        stop: stop.clone(),
+    };
+    let duties = duties.begin();
     let address = listener.local_addr()?;
     let bounds = serve::Bounds {
         connections: settings.limits.max_connections as usize,
@@ -183,8 +212,9 @@ async fn run(
     runs.close(settings.server.shutdown_grace_seconds).await;
     let _ = tokio::time::timeout(LAST_ANSWERS, answering).await;
     futures::future::join_all(duties).await;
+    let seen = seen.await.unwrap_or(Ok(()));
     drop(opened.lock);
-    Ok(())
+    seen.map_err(AppError::Replaced)
 }
 
 /// The registry of sessions, with those of an earlier start that live on.
@@ -213,33 +243,12 @@ async fn take_up_sessions(
     Ok(sessions)
 }
 
-/// What goes on beside the answering, until told to stop.
-fn duties(
-    sessions: Arc<Sessions>,
-    runs: &Runs,
-    store: &Arc<dyn Store>,
-    journal: Journal,
-    stop: &CancellationToken,
-) -> [JoinHandle<()>; 3] {
-    let (runs, store) = (runs.clone(), Arc::clone(store));
-    let [reaping, forgetting, writing] = [stop.clone(), stop.clone(), stop.clone()];
-    [
-        tokio::spawn(async move { sessions.reap(reaping).await }),
-        tokio::spawn(async move { runs.forget(forgetting).await }),
-        tokio::spawn(async move { journal.keep_up(store, writing).await }),
-    ]
-}
-
-/// Ends what an earlier start left open, and removes files that no run speaks of.
-async fn recover(opened: &store::connect::Opened, journal: &Journal) -> Result<(), StoreError> {
-    let Replayed { written: journaled, unread } = journal.replay(opened.store.as_ref()).await?;
-    let runs = opened.store.recover_runs().await?;
-    let blobs = match unread {
-        0 => opened.blobs.sweep(opened.store.blobs_in_use().await?).await?,
-        _ => 0, // they may speak of blobs that nothing else does
-    };
-    if journaled + runs + blobs > 0 {
-        tracing::warn!(journaled, runs, blobs, "ended what an earlier start left open");
+/// Ends what an earlier start left open.
+async fn recover(store: &dyn Store, journal: &Journal) -> Result<(), StoreError> {
+    let Replayed { written: journaled, .. } = journal.replay(store).await?;
+    let runs = store.recover_runs().await?;
+    if journaled + runs > 0 {
+        tracing::warn!(journaled, runs, "ended what an earlier start left open");
     }
     Ok(())
 }

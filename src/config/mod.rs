@@ -1,12 +1,15 @@
 //! Every setting: by flag, by environment, by TOML file.
 
 mod bedrock;
+mod blobs;
 mod e2b;
 mod file;
 mod key;
+mod limits;
 mod local;
 mod model;
 mod pydantic;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,11 +20,14 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 pub use bedrock::{BedrockCredentials, BedrockEntry, BedrockError, BedrockSettings};
+pub use blobs::{BlobError, BlobSettings, Bucket, BucketCredentials};
 pub use e2b::{E2bEntry, E2bError, E2bSettings};
 pub use key::KeyError;
+pub use limits::LimitSettings;
 pub use local::{GuestSettings, LocalLevel, LocalSettings, PackageMode};
 pub use model::{ModelEntry, ModelError, ModelProtocol, ModelSettings};
 pub use pydantic::{PydanticEntry, PydanticError, PydanticServer, PydanticSettings};
+pub use store::{Database, DatabaseError, StoreSettings};
 
 use file::{Tables, with_file};
 
@@ -42,6 +48,8 @@ pub struct CommandLine {
 pub enum Action {
     /// Serve HTTP until SIGTERM or SIGINT.
     Serve(Box<Settings>),
+    /// Bring the tables of the database up to date and end; `serve` does it at its start too.
+    Migrate(Box<Settings>),
     /// Say what works on this machine and what is missing; exits 0 when `serve` would start.
     Check(Box<Settings>),
     /// The Python that cells run on.
@@ -95,6 +103,12 @@ pub struct Settings {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub server: ServerSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub store: StoreSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub blobs: BlobSettings,
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub limits: LimitSettings,
@@ -173,90 +187,6 @@ pub struct User {
     pub uid: u32,
     /// Number of the group.
     pub gid: u32,
-}
-
-/// Defaults of what a request may leave open, and the most that it may ask for.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Limits")]
-pub struct LimitSettings {
-    /// Time for a cell, in seconds
-    #[arg(long, env = "INTERPRETERD_CELL_SECONDS", default_value = "30", value_parser = seconds)]
-    pub cell_seconds: Duration,
-    /// Most time that a request may ask for a cell, in seconds
-    #[arg(long, env = "INTERPRETERD_CELL_SECONDS_MAX", default_value = "600", value_parser = seconds)]
-    pub cell_seconds_max: Duration,
-    /// Time for an interpret as a whole, in seconds
-    #[arg(long, env = "INTERPRETERD_INTERPRET_SECONDS", default_value = "300", value_parser = seconds)]
-    pub interpret_seconds: Duration,
-    /// Most time that a request may ask for an interpret, in seconds
-    #[arg(long, env = "INTERPRETERD_INTERPRET_SECONDS_MAX", default_value = "3600", value_parser = seconds)]
-    pub interpret_seconds_max: Duration,
-    /// Lifetime of a session, in seconds
-    #[arg(long, env = "INTERPRETERD_LIFETIME_SECONDS", default_value = "600", value_parser = seconds)]
-    pub lifetime_seconds: Duration,
-    /// Longest lifetime that a request may ask for, in seconds
-    #[arg(long, env = "INTERPRETERD_LIFETIME_SECONDS_MAX", default_value = "86400", value_parser = seconds)]
-    pub lifetime_seconds_max: Duration,
-    /// Time after which an unused session ends, in seconds
-    #[arg(long, env = "INTERPRETERD_IDLE_SECONDS", default_value = "900", value_parser = seconds)]
-    pub idle_seconds: Duration,
-    /// Time for the making of a sandbox, in seconds
-    #[arg(long, env = "INTERPRETERD_CREATE_SECONDS", default_value = "60", value_parser = seconds)]
-    pub create_seconds: Duration,
-    /// Time for the installing of packages, in seconds
-    #[arg(long, env = "INTERPRETERD_INSTALL_SECONDS", default_value = "300", value_parser = seconds)]
-    pub install_seconds: Duration,
-    /// Time for the end of a sandbox, in seconds
-    #[arg(long, env = "INTERPRETERD_TEARDOWN_SECONDS", default_value = "10", value_parser = seconds)]
-    pub teardown_seconds: Duration,
-    /// Time without progress after which an upload or download is given up, in seconds
-    #[arg(long, env = "INTERPRETERD_TRANSFER_SECONDS", default_value = "30", value_parser = seconds)]
-    pub transfer_seconds: Duration,
-    /// Bytes of stdout and of stderr that are kept of a cell, each
-    #[arg(long, env = "INTERPRETERD_OUTPUT_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1024..=16 << 20))]
-    pub output_bytes: u64,
-    /// Longest code, in bytes
-    #[arg(long, env = "INTERPRETERD_CODE_BYTES", default_value_t = 1 << 20)]
-    pub code_bytes: u64,
-    /// Largest JSON body, in bytes
-    #[arg(long, env = "INTERPRETERD_BODY_BYTES", default_value_t = 16 << 20)]
-    pub body_bytes: u64,
-    /// How long runs, ended sessions and files are kept, in seconds
-    #[arg(long, env = "INTERPRETERD_RETENTION_SECONDS", default_value = "2592000", value_parser = seconds)]
-    pub retention_seconds: Duration,
-    /// Bytes of JSON bodies that are read at once, all callers together
-    #[arg(long, env = "INTERPRETERD_BODIES_BYTES", default_value_t = 256 << 20)]
-    pub bodies_bytes: u64,
-    /// Connections at once; more wait until one ends
-    #[arg(long, env = "INTERPRETERD_MAX_CONNECTIONS", default_value_t = 1024)]
-    pub max_connections: u32,
-    /// Time for the head of a request, and for the next one to come on a kept connection, in seconds
-    #[arg(long, env = "INTERPRETERD_HEAD_SECONDS", default_value = "30", value_parser = seconds)]
-    pub head_seconds: Duration,
-    /// Largest file, in bytes
-    #[arg(long, env = "INTERPRETERD_FILE_BYTES", default_value_t = 512 << 20)]
-    pub file_bytes: u64,
-    /// Bytes of files that are kept of one run
-    #[arg(long, env = "INTERPRETERD_KEPT_BYTES", default_value_t = 512 << 20)]
-    pub kept_bytes: u64,
-    /// Calls that may wait for one session
-    #[arg(long, env = "INTERPRETERD_SESSION_QUEUE", default_value_t = 32)]
-    pub session_queue: u32,
-    /// Sessions that may live at once
-    #[arg(long, env = "INTERPRETERD_MAX_SESSIONS", default_value_t = 1000)]
-    pub max_sessions: u32,
-    /// Streams of events that may be read at once
-    #[arg(long, env = "INTERPRETERD_MAX_STREAMS", default_value_t = 256)]
-    pub max_streams: u32,
-    /// Turns of a model in an interpret
-    #[arg(long, env = "INTERPRETERD_TURNS", default_value_t = 10)]
-    pub turns: u32,
-    /// Most turns that a request may ask for
-    #[arg(long, env = "INTERPRETERD_TURNS_MAX", default_value_t = 25)]
-    pub turns_max: u32,
-    /// Tokens that a model may read and write together in an interpret, as its service counts them; then it must answer
-    #[arg(long, env = "INTERPRETERD_INTERPRET_TOKENS", default_value_t = 1_000_000)]
-    pub interpret_tokens: u64,
 }
 
 fn vendor(name: &str) -> Option<String> {
@@ -339,6 +269,12 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: PydanticError,
     },
+    /// The store cannot be named so.
+    #[error("the setting database_url cannot be used")]
+    Database(#[from] DatabaseError),
+    /// The place for blobs cannot be named so.
+    #[error("the place for blobs cannot be used")]
+    Blobs(#[from] BlobError),
     /// A provider entry bears the name of the built-in one.
     #[error("the provider entry local is built in: give the one of the TOML file another name")]
     LocalEntry,
@@ -391,8 +327,10 @@ pub fn read() -> Result<CommandLine, ConfigError> {
     // before root is given up: a default depends on who started the program, and files of keys
     // may be root's
     match &mut line.action {
-        Action::Serve(settings) | Action::Check(settings) => {
+        Action::Serve(settings) | Action::Check(settings) | Action::Migrate(settings) => {
             settings.guest.fix_folder();
+            settings.store.check()?;
+            settings.blobs.check()?;
             settings.model.resolve(tables.models)?;
             settings.e2b.resolve(tables.e2b)?;
             let is_default = settings.server.default_provider == "bedrock";

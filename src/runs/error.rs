@@ -64,6 +64,9 @@ pub enum RunError {
     /// The run has ended.
     #[error("the run {0} has ended")]
     Ended(RunId),
+    /// Another replica works on it.
+    #[error("the run {0} goes on at another replica of this service: send its calls there")]
+    Elsewhere(RunId),
     /// The run that a conversation is to go on from has not ended.
     #[error("the run {0} is still going on: a conversation goes on from its end")]
     StillRunning(RunId),
@@ -130,6 +133,7 @@ impl Coded for RunError {
             Self::KeyInProgress => Class::Conflict.named("idempotency_in_progress"),
             Self::NotFound(_) => Class::NotFound.named("run_not_found"),
             Self::Ended(_) => Class::Conflict.named("run_ended"),
+            Self::Elsewhere(_) => Class::Conflict.named("run_elsewhere"),
             Self::StillRunning(_) => Class::Conflict.named("run_not_ended"),
             Self::NoConversation(_) => Class::Invalid.named("no_conversation"),
             Self::NoSuchFile(_) => Class::NotFound.named("file_not_found"),

@@ -1,9 +1,10 @@
 //! Ends of runs that the store could not take, kept on disk until it can.
 
+use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,9 +18,27 @@ use crate::store::{Finish, Store, StoreError, StoredFile};
 /// How often the store is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A folder with a file for each end that waits.
+/// Bytes of ends that wait in memory, where the disk takes none.
+const MOST_IN_MEMORY: usize = 64 << 20;
+
+/// A folder with a file for each end that waits. What the disk does not take waits in memory: it does
+/// not outlive the process, whose next start ends the run as unknown.
 #[derive(Clone)]
-pub struct Journal(Arc<PathBuf>);
+pub struct Journal(Arc<Inside>);
+
+struct Inside {
+    folder: PathBuf,
+    memory: Mutex<Memory>,
+}
+
+/// What is not on disk.
+#[derive(Default)]
+struct Memory {
+    /// As they would be written, the oldest first.
+    waiting: VecDeque<(RunId, Vec<u8>)>,
+    /// Runs whose end is nowhere.
+    lost: HashSet<RunId>,
+}
 
 /// What became of what waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,17 +59,20 @@ struct Entry {
     release_key: bool,
     #[serde(default)]
     conversation: Option<String>,
+    /// Lines of JSON.
+    #[serde(default)]
+    events: Option<String>,
 }
 
 impl Journal {
     /// The journal in a folder, which is made where it is missing.
     pub fn open(folder: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
-        Ok(Self(Arc::new(folder)))
+        Ok(Self(Arc::new(Inside { folder, memory: Mutex::default() })))
     }
 
-    /// Keeps an end: it is on disk when this returns.
-    pub(super) fn keep(&self, tenant: &Tenant, finish: &Finish<'_>) -> io::Result<()> {
+    /// Keeps an end: on disk, or in memory where the disk takes nothing.
+    pub(super) fn keep(&self, tenant: &Tenant, finish: &Finish<'_>) {
         let entry = Entry {
             tenant: tenant.name().to_owned(),
             epoch: finish.epoch,
@@ -58,14 +80,51 @@ impl Journal {
             files: finish.files.to_vec(),
             release_key: finish.release_key,
             conversation: finish.conversation.clone(),
+            events: finish.events.clone().and_then(|events| String::from_utf8(events).ok()),
         };
         let id = finish.run.summary.id;
-        let partial = self.0.join(format!("{id}.partial"));
-        let mut file = File::create(&partial)?;
-        file.write_all(&serde_json::to_vec(&entry)?)?;
-        file.sync_all()?;
+        let entry = serde_json::to_vec(&entry).expect("runs have string keys");
+        let Err(error) = self.write(id, &entry) else { return };
+        let mut memory = self.memory();
+        let held: usize = memory.waiting.iter().map(|(_, entry)| entry.len()).sum();
+        if held + entry.len() <= MOST_IN_MEMORY {
+            tracing::error!(run.id = %id, %error, "a run's end waits in memory alone");
+            memory.waiting.push_back((id, entry));
+        } else {
+            tracing::error!(run.id = %id, %error, "a run's end is lost");
+            memory.lost.insert(id);
+        }
+    }
+
+    /// True when the end of this run waits here.
+    pub(super) fn holds(&self, id: RunId) -> bool {
+        self.memory().waiting.iter().any(|(waiting, _)| *waiting == id) || self.path(id).exists()
+    }
+
+    /// True when no end waits, not even one that cannot be read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.memory().waiting.is_empty() && self.waiting().is_ok_and(|waiting| waiting.is_empty())
+    }
+
+    /// True when the end of this run was handed over and is nowhere.
+    pub(super) fn has_lost(&self, id: RunId) -> bool {
+        self.memory().lost.contains(&id)
+    }
+
+    /// It is on disk when this returns.
+    fn write(&self, id: RunId, entry: &[u8]) -> io::Result<()> {
+        let partial = self.0.folder.join(format!("{id}.partial"));
+        let written = File::create(&partial).and_then(|mut file| {
+            file.write_all(entry)?;
+            file.sync_all()
+        });
+        if let Err(error) = written {
+            let _ = fs::remove_file(&partial); // a part would take the room that is missing
+            return Err(error);
+        }
         fs::rename(&partial, self.path(id))?;
-        File::open(self.0.as_path())?.sync_all()
+        File::open(&self.0.folder)?.sync_all()
     }
 
     /// Writes down what waits, as far as the store takes it.
@@ -79,15 +138,23 @@ impl Journal {
                 replayed.unread += 1;
                 continue;
             };
-            let Entry { tenant, epoch, run, files, release_key, conversation } = entry;
-            let (run, files) = (&run, files.as_slice());
-            let finish = Finish { run, files, events: None, epoch, release_key, conversation };
-            store.finish_run(&Tenant::named(tenant), &finish).await?;
+            entry.replay(store).await?;
             if fs::remove_file(&path).is_ok() {
                 replayed.written += 1;
             }
         }
+        while let Some((id, entry)) = self.first_in_memory() {
+            entry.replay(store).await?;
+            self.memory().waiting.retain(|(waiting, _)| *waiting != id);
+            replayed.written += 1;
+        }
         Ok(replayed)
+    }
+
+    fn first_in_memory(&self) -> Option<(RunId, Entry)> {
+        let memory = self.memory();
+        let (id, entry) = memory.waiting.front()?;
+        Some((*id, serde_json::from_slice(entry).expect("it was written so")))
     }
 
     /// Tries again and again until told to stop.
@@ -111,7 +178,7 @@ impl Journal {
 
     fn waiting(&self) -> io::Result<Vec<PathBuf>> {
         let mut waiting = Vec::new();
-        for entry in fs::read_dir(self.0.as_path())? {
+        for entry in fs::read_dir(&self.0.folder)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
                 waiting.push(path);
@@ -121,7 +188,22 @@ impl Journal {
     }
 
     fn path(&self, id: RunId) -> PathBuf {
-        self.0.join(format!("{id}.json"))
+        self.0.folder.join(format!("{id}.json"))
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.memory.lock().expect("no panic while the memory is held")
+    }
+}
+
+impl Entry {
+    async fn replay(self, store: &dyn Store) -> Result<(), StoreError> {
+        let Self { tenant, epoch, run, files, release_key, conversation, events } = self;
+        let (run, files) = (&run, files.as_slice());
+        let events = events.map(String::into_bytes);
+        let finish = Finish { run, files, events, conversation, epoch, release_key };
+        // false: it had ended before, and that end stays
+        store.finish_run(&Tenant::named(tenant), &finish).await.map(drop)
     }
 }
 

@@ -52,7 +52,9 @@ impl Desk {
                     kept.stored.push(stored);
                 }
                 Err(error) => {
-                    kept.cut |= error.code().class == Class::TooLarge;
+                    // no room, in a bound of ours or on the disk
+                    kept.cut |= error.code().class == Class::TooLarge
+                        || matches!(error, RunError::Store(_));
                     // its name is the program's own text, and no text of a program is logged
                     tracing::warn!(run.id = %run_id, code = error.code().name, "a file was not kept");
                 }

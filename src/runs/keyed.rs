@@ -14,7 +14,7 @@ use crate::domain::id::{ExecutionId, RunId, Tenant};
 use crate::domain::run::{Run, RunKind, RunStatus};
 use crate::domain::session::{Session, SessionState};
 use crate::llm::LlmError;
-use crate::sessions::{NewSession, SessionError};
+use crate::sessions::NewSession;
 
 impl Runs {
     /// Does the work once for its key: the same request again gets the stored answer. Work under a
@@ -128,8 +128,9 @@ impl Desk {
                     SessionState::Starting if session.packages.is_empty() => {
                         Err(RunError::KeyInProgress)
                     }
+                    // its key is free once its end is written
                     SessionState::Failed if session.failure.is_none() => {
-                        Err(SessionError::gone(&session).into())
+                        Err(RunError::KeyInProgress)
                     }
                     SessionState::Starting
                     | SessionState::Ready

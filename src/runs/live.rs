@@ -87,6 +87,10 @@ impl LiveRuns {
         self.lock().get(&id).filter(|live| live.tenant == *tenant).cloned()
     }
 
+    pub(super) fn has(&self, id: RunId) -> bool {
+        self.lock().contains_key(&id)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Live>> {
         self.0.lock().expect("no panic while the register is held")
     }

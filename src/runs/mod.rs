@@ -5,6 +5,7 @@ mod error;
 pub mod events;
 mod exec;
 mod execute;
+mod forgetting;
 mod interpret;
 pub mod journal;
 mod kept;
@@ -14,6 +15,7 @@ mod order;
 mod record;
 mod session;
 pub mod spool;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +24,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use time::OffsetDateTime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -44,7 +45,7 @@ use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::provider::{ModelInfo, ProviderInfo};
-use crate::domain::run::{Run, RunSummary};
+use crate::domain::run::{Run, RunStatus, RunSummary};
 use crate::llm::connect::Models;
 use crate::sandbox::SandboxError;
 use crate::sessions::{SessionError, Sessions};
@@ -183,8 +184,10 @@ impl Runs {
             live.cancel.cancel();
             return self.get(tenant, id).await;
         }
-        self.get(tenant, id).await?;
-        Err(RunError::Ended(id))
+        match self.get(tenant, id).await?.summary.status {
+            RunStatus::Queued | RunStatus::Running => Err(RunError::Elsewhere(id)),
+            _ => Err(RunError::Ended(id)),
+        }
     }
 
     /// A run whole.
@@ -239,24 +242,6 @@ impl Runs {
         }
         self.desk.sessions.ready()?;
         Ok(self.desk.store.check().await?)
-    }
-
-    /// Forgets what has been over for longer than it is kept, again and again until told to stop.
-    pub async fn forget(&self, stop: CancellationToken) {
-        let kept = self.desk.limits.retention_seconds;
-        let pause = (kept / 2).clamp(Duration::from_millis(100), Duration::from_secs(3600));
-        loop {
-            match self.desk.store.expire(OffsetDateTime::now_utc() - kept).await {
-                Ok(blobs) => self.desk.blobs.remove(blobs).await,
-                Err(error) => {
-                    tracing::error!(error = chain(&error), "what is over was not forgotten");
-                }
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
     }
 
     /// Refuses new work from now on.

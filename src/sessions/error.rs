@@ -25,6 +25,9 @@ pub enum SessionError {
         /// Why its sandbox could not be made, after a colon.
         why: String,
     },
+    /// Another replica serves it.
+    #[error("the session {0} is served by another replica of this service: send its calls there")]
+    Elsewhere(SessionId),
     /// Too many calls wait for it.
     #[error("{0} calls wait for this session already")]
     Busy(u32),
@@ -62,6 +65,7 @@ impl Coded for SessionError {
     fn code(&self) -> Code {
         match self {
             Self::NotFound(_) => Class::NotFound.named("session_not_found"),
+            Self::Elsewhere(_) => Class::Conflict.named("session_elsewhere"),
             Self::Gone { reason, .. } => Class::Gone.named(match reason {
                 EndReason::Deleted => "session_deleted",
                 EndReason::Expired => "session_expired",

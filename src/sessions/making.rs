@@ -119,15 +119,24 @@ impl Sessions {
                     return Err(slot.gone());
                 }
                 let session = slot.snapshot();
-                self.store.furnish_session(&slot.tenant, &session, &sandbox.record()).await?;
-                Ok(session)
+                let record = sandbox.record();
+                match self.store.furnish_session(&slot.tenant, &session, &record).await {
+                    Ok(()) => Ok(session),
+                    // its caller is told to try again: nobody will use this one
+                    Err(error) => {
+                        let ended = self.end(&slot.tenant, slot.id, EndReason::Failed).await;
+                        tell_unwritten(slot.id, ended);
+                        Err(error.into())
+                    }
+                }
             }
             Err(error) => {
                 if installs {
                     // it was answered before: there is no other place to say why
                     slot.note_failure(&error);
                 }
-                self.end(&slot.tenant, spec.session_id, EndReason::Failed).await?;
+                let ended = self.end(&slot.tenant, slot.id, EndReason::Failed).await;
+                tell_unwritten(slot.id, ended);
                 Err(error.into())
             }
         };
@@ -177,5 +186,12 @@ impl Sessions {
                 installed.unwrap_or(Err(PackagesError::TooSlow.into()))
             }
         }
+    }
+}
+
+/// An end that the store did not take is tried again by the reaper.
+fn tell_unwritten(id: SessionId, ended: Result<bool, SessionError>) {
+    if let Err(error) = ended {
+        tracing::warn!(session.id = %id, error = chain(&error), "a session's end waits for the store");
     }
 }

@@ -240,6 +240,7 @@ impl Sessions {
     ) -> Result<bool, SessionError> {
         let Ok(slot) = self.slot(tenant, id) else {
             return match self.store.session(tenant, id).await? {
+                Some(session) if session.ended_at.is_none() => Err(SessionError::Elsewhere(id)),
                 Some(_) => Ok(false),
                 None => Err(SessionError::NotFound(id)),
             };
@@ -329,6 +330,7 @@ impl Sessions {
                 if slot.is_over() { Err(slot.gone()) } else { Ok(slot) }
             }
             Err(_) => match self.store.session(tenant, id).await? {
+                Some(session) if session.ended_at.is_none() => Err(SessionError::Elsewhere(id)),
                 Some(session) => Err(SessionError::gone(&session)),
                 None => Err(SessionError::NotFound(id)),
             },

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use super::slot::Slot;
 use super::{SessionError, Sessions};
 use crate::domain::coded::chain;
-use crate::domain::id::Tenant;
+use crate::domain::id::{SessionId, Tenant};
 use crate::domain::session::{EndReason, Session, SessionState};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::store::OpenSession;
@@ -30,11 +30,18 @@ pub struct RecoveredSessions {
 }
 
 impl Sessions {
-    /// Takes up sessions that an earlier start of this replica left open, ends those whose sandbox is
-    /// gone, and reaps sandboxes that no row speaks of. Before any call is answered.
+    /// Takes up what was left open, and reaps sandboxes that no row speaks of. Before any call is
+    /// answered.
     pub async fn recover(&self) -> Result<RecoveredSessions, SessionError> {
+        let taken_up = self.take_up_left().await?;
+        Ok(RecoveredSessions { reaped: self.reap_strangers().await, ..taken_up })
+    }
+
+    /// Takes up sessions that an earlier start of this replica left open, or another replica that is
+    /// gone, and ends those whose sandbox is gone.
+    pub async fn take_up_left(&self) -> Result<RecoveredSessions, SessionError> {
         let mut recovered = RecoveredSessions::default();
-        let open = self.store.open_sessions().await?.into_iter();
+        let open = self.store.left_sessions().await?.into_iter();
         let finding = open.map(|open| async {
             let found = self.find_again(&open).await;
             (open, found)
@@ -58,8 +65,24 @@ impl Sessions {
                 }
             }
         }
-        recovered.reaped = self.reap_strangers().await;
         Ok(recovered)
+    }
+
+    /// Of sessions whose rows are open, those that are not here: their begin was written though the
+    /// store did not say so.
+    #[must_use]
+    pub fn strays(&self, open: Vec<(Tenant, SessionId)>) -> Vec<(Tenant, SessionId)> {
+        let live = self.live();
+        open.into_iter().filter(|(_, id)| !live.contains_key(id)).collect()
+    }
+
+    /// Ends a stray: it never had a sandbox, and its key is free.
+    pub async fn end_stray(&self, tenant: &Tenant, id: SessionId) -> Result<(), SessionError> {
+        let Some(mut session) = self.store.session(tenant, id).await? else { return Ok(()) };
+        session.state = SessionState::Failed;
+        session.end_reason = Some(EndReason::Failed);
+        session.ended_at = Some(OffsetDateTime::now_utc());
+        Ok(self.store.update_session(tenant, &session).await?)
     }
 
     async fn find_again(&self, open: &OpenSession) -> Option<Arc<dyn Sandbox>> {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::blobs::Blobs;
-use super::sqlite::SqliteStore;
-use super::{Store, StoreError};
+use super::{Store, StoreError, postgres, sqlite};
+use crate::config::{BlobSettings, Database, StoreSettings};
 
 /// An open store, its blobs, and the lock that keeps other processes away.
 pub struct Opened {
@@ -22,19 +22,48 @@ pub struct Opened {
 ///
 /// # Errors
 /// [`StoreError::Locked`] when another process has it open.
-pub async fn open(data_dir: &Path) -> Result<Opened, StoreError> {
+pub async fn open(
+    data_dir: &Path,
+    settings: &StoreSettings,
+    blob_settings: &BlobSettings,
+) -> Result<Opened, StoreError> {
+    let folder = data_dir.join("blobs");
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| StoreError::Folder(data_dir.to_owned(), error))?;
+    let lock = lock(data_dir)?;
+    let blobs = match blob_settings.bucket().map_err(StoreError::BlobSetting)? {
+        Some(bucket) => Blobs::in_bucket(&bucket, &data_dir.join("staged"))?,
+        None => Blobs::in_folder(&folder)?,
+    };
+    let tables = match settings.database(data_dir).map_err(StoreError::Setting)? {
+        Database::Sqlite(file) => {
+            sqlite::open(&file, settings.database_seconds, blobs.clone()).await?
+        }
+        Database::Postgres(url) => postgres::open(&url, settings, data_dir, blobs.clone()).await?,
+    };
+    Ok(Opened { store: Arc::new(tables), blobs, lock })
+}
+
+/// Brings the tables up to date and does nothing else.
+///
+/// # Errors
+/// [`StoreError::Locked`] when another process has the data folder open that the database is in.
+pub async fn migrate(data_dir: &Path, settings: &StoreSettings) -> Result<(), StoreError> {
+    match settings.database(data_dir).map_err(StoreError::Setting)? {
+        Database::Sqlite(file) => {
+            let _lock = lock(data_dir)?;
+            sqlite::migrate(&file).await
+        }
+        Database::Postgres(url) => postgres::migrate(&url).await,
+    }
+}
+
+fn lock(data_dir: &Path) -> Result<File, StoreError> {
     let folder = |error| StoreError::Folder(data_dir.to_owned(), error);
-    let blobs = data_dir.join("blobs");
-    std::fs::create_dir_all(&blobs).map_err(folder)?;
     let lock = File::create(data_dir.join("lock")).map_err(folder)?;
     match lock.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => {
-            return Err(StoreError::Locked(data_dir.to_owned()));
-        }
-        Err(std::fs::TryLockError::Error(error)) => return Err(folder(error)),
+        Ok(()) => Ok(lock),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::Locked(data_dir.to_owned())),
+        Err(std::fs::TryLockError::Error(error)) => Err(folder(error)),
     }
-    let blobs = Blobs::in_folder(&blobs)?;
-    let store = SqliteStore::open(&data_dir.join("interpreterd.db"), blobs.clone()).await?;
-    Ok(Opened { store: Arc::new(store), blobs, lock })
 }

@@ -2,11 +2,18 @@
 
 pub mod blobs;
 pub mod connect;
+mod database;
 mod error;
+mod migrations;
+mod postgres;
+mod replica;
+mod retention;
 mod row;
 mod sql;
 mod sqlite;
+mod tables;
 mod writer;
+mod writes;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -78,7 +85,8 @@ pub trait Store: Send + Sync {
     /// A run whole.
     async fn run(&self, tenant: &Tenant, id: RunId) -> Result<Option<Run>, StoreError>;
 
-    /// Runs without what they put out, a page at a time.
+    /// Runs without what they put out, a page at a time. A run was asked for at the time that its id
+    /// tells, to the second: the times of a filter are looked up by it.
     async fn runs(
         &self,
         tenant: &Tenant,
@@ -94,12 +102,15 @@ pub trait Store: Send + Sync {
         path: &str,
     ) -> Result<Option<StoredFile>, StoreError>;
 
-    /// Ends the runs that an earlier start of this replica left open: running ones as unknown, queued
-    /// ones as an error that is safe to retry. Says how many.
+    /// Ends the runs that earlier starts of this replica left open, or replicas that it took over:
+    /// running ones as unknown, queued ones as an error that is safe to retry. Says how many.
     async fn recover_runs(&self) -> Result<usize, StoreError>;
 
-    /// The sessions that an earlier start of this replica left open.
-    async fn open_sessions(&self) -> Result<Vec<OpenSession>, StoreError>;
+    /// The sessions that earlier starts of this replica left open, or replicas that it took over.
+    async fn left_sessions(&self) -> Result<Vec<OpenSession>, StoreError>;
+
+    /// What this start has begun and not ended, as the rows say.
+    async fn open(&self) -> Result<Open, StoreError>;
 
     /// Writes down which sandbox a session has, and that it is this start's now.
     async fn furnish_session(
@@ -109,12 +120,22 @@ pub trait Store: Send + Sync {
         sandbox: &SandboxRecord,
     ) -> Result<(), StoreError>;
 
-    /// Forgets runs and sessions that ended before this time, and keys whose time is over. Gives
-    /// the blobs that nothing speaks of any more.
-    async fn expire(&self, before: OffsetDateTime) -> Result<Vec<String>, StoreError>;
+    /// Forgets a few of the ended runs and sessions that need not be kept, and of the keys whose time
+    /// is over: one short step. There is more to forget until a step finds nothing.
+    async fn expire(&self, keep: &Keep) -> Result<Expired, StoreError>;
 
-    /// The blobs that rows speak of.
-    async fn blobs_in_use(&self) -> Result<Vec<String>, StoreError>;
+    /// The blobs that rows speak of, of those whose names begin so.
+    async fn blobs_in_use(&self, shelf: &str) -> Result<Vec<String>, StoreError>;
+
+    /// Says that this replica is there, which others wait for before they take over what it serves.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`] when one has: this process must end.
+    async fn beat(&self) -> Result<(), StoreError>;
+
+    /// Makes its own what replicas that are gone have left open, and says how many those are. It is
+    /// then what an earlier start has left.
+    async fn take_over(&self) -> Result<usize, StoreError>;
 
     /// Whether the store answers.
     async fn check(&self) -> Result<(), StoreError>;
@@ -132,6 +153,35 @@ pub struct OpenSession {
     pub session: Session,
     /// Its sandbox, where one was made.
     pub sandbox: Option<SandboxRecord>,
+}
+
+/// What has begun and not ended, as rows say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Open {
+    /// Runs, with whose they are.
+    pub runs: Vec<(Tenant, RunId)>,
+    /// Sessions, with whose they are.
+    pub sessions: Vec<(Tenant, SessionId)>,
+}
+
+/// What is kept of what has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    /// What ended at this time or later.
+    pub since: OffsetDateTime,
+    /// Of it, so many runs of each tenant, the newest; none: all.
+    pub runs: Option<u64>,
+    /// Of it, so many sessions of each tenant, the newest; none: all.
+    pub sessions: Option<u64>,
+}
+
+/// What a step has forgotten.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Runs, sessions and keys; none: there is nothing more to forget now.
+    pub rows: u64,
+    /// The blobs that nothing speaks of any more.
+    pub blobs: Vec<String>,
 }
 
 /// A run's file and the blob that holds its content.

@@ -167,6 +167,26 @@ impl RunRow {
     }
 }
 
+impl FinishRow {
+    /// The end of a run of which nothing is known but its summary.
+    pub(super) fn of(tenant: &str, summary: &RunSummary) -> Result<Self, StoreError> {
+        Ok(Self {
+            run_id: summary.id.uuid(),
+            tenant: tenant.to_owned(),
+            status: summary.status.word(),
+            summary: json(summary)?,
+            detail: None,
+            detail_blob: None,
+            events_blob: None,
+            conversation: None,
+            conversation_blob: None,
+            ended_at: microseconds(summary.finished_at.unwrap_or_else(OffsetDateTime::now_utc)),
+            release_key: false,
+            files: Vec::new(),
+        })
+    }
+}
+
 impl RunDetail {
     pub(super) fn of(run: &Run) -> Result<String, StoreError> {
         #[derive(Serialize)]

@@ -1,12 +1,18 @@
 //! The statements, in SQL that SQLite and Postgres both read.
 
-pub(super) const INSERT_REPLICA: &str = "
-insert into replica (replica_id, epoch, started_at) values ($1, 0, $2)";
+use sqlx::AssertSqlSafe;
+
+use crate::domain::list::RunFilter;
+use crate::domain::run::{RunKind, RunStatus};
+
+/// A replica that is new here begins its first epoch, one that is known its next.
+pub(super) const START_REPLICA: &str = "
+insert into replica (replica_id, epoch, started_at, seen_at) values ($1, 1, $2, $3)
+on conflict (replica_id) do update set
+    epoch = replica.epoch + 1, started_at = excluded.started_at, seen_at = excluded.seen_at
+returning epoch";
 
 pub(super) const SELECT_REPLICA: &str = "select replica_id from replica limit 1";
-
-pub(super) const START_REPLICA: &str = "
-update replica set epoch = epoch + 1, started_at = $2 where replica_id = $1 returning epoch";
 
 pub(super) const INSERT_DEPLOYMENT: &str = "
 insert into deployment (deployment_id, secret, created_at) values ($1, $2, $3)";
@@ -42,8 +48,14 @@ select body from session where tenant = $1 and session_id < $2 order by session_
 pub(super) const SELECT_SESSIONS_OLDEST: &str = "
 select body from session where tenant = $1 and session_id > $2 order by session_id asc limit $3";
 
+/// What a start before this one has left, or another replica whose sessions are this one's now.
+pub(super) const SELECT_LEFT_SESSIONS: &str = "
+select tenant, body, sandbox from session
+where owner = $1 and epoch <> $2 and state not in ('ended', 'failed')";
+
 pub(super) const SELECT_OPEN_SESSIONS: &str = "
-select tenant, body, sandbox from session where owner = $1 and state not in ('ended', 'failed')";
+select tenant, session_id from session
+where owner = $1 and epoch = $2 and state not in ('ended', 'failed')";
 
 pub(super) const INSERT_RUN: &str = "
 insert into run (run_id, tenant, owner, epoch, kind, status, session_id, provider, created_at, summary)
@@ -72,25 +84,59 @@ select conversation, conversation_blob from run where run_id = $1 and tenant = $
 pub(super) const SELECT_RUN: &str = "
 select summary, detail, detail_blob from run where run_id = $1 and tenant = $2";
 
-pub(super) const SELECT_OPEN_RUNS: &str = "
-select tenant, epoch, summary from run where owner = $1 and status in ('queued', 'running')";
+pub(super) const SELECT_LEFT_RUNS: &str = "
+select tenant, epoch, summary from run
+where owner = $1 and epoch <> $2 and status in ('queued', 'running')";
 
-macro_rules! select_runs {
-    ($compare:literal, $order:literal) => {
-        concat!(
-            "select summary from run where tenant = $1 and run_id ",
-            $compare,
-            " $2 and ($4 is null or kind = $4) and ($5 is null or status = $5)
-            and ($6 is null or session_id = $6) and ($7 is null or provider = $7)
-            and ($8 is null or created_at >= $8) and ($9 is null or created_at < $9)
-            order by run_id ",
-            $order,
-            " limit $3"
-        )
-    };
+pub(super) const SELECT_OPEN_RUNS: &str = "
+select tenant, run_id from run
+where owner = $1 and epoch = $2 and status in ('queued', 'running')";
+
+/// The page of a list between two ids. A condition stands there only where it is asked for: a
+/// database finds the index for it then. `hint` names one, where a database needs that.
+pub(super) fn select_runs(
+    filter: &RunFilter,
+    descending: bool,
+    hint: fn(&'static str) -> String,
+) -> AssertSqlSafe<String> {
+    let conditions = [
+        (filter.kind.is_some(), "kind ="),
+        (filter.status.is_some(), "status ="),
+        (filter.session_id.is_some(), "session_id ="),
+        (filter.provider.is_some(), "provider ="),
+        (filter.since.is_some(), "created_at >="),
+        (filter.until.is_some(), "created_at <"),
+    ];
+    let hint = hint(most_selective(filter));
+    let mut statement =
+        format!("select summary from run{hint} where tenant = $1 and run_id > $2 and run_id < $3");
+    for (number, condition) in (5..).zip(conditions.iter().filter(|(asked, _)| *asked)) {
+        statement.push_str(&format!(" and {} ${number}", condition.1));
+    }
+    let order = if descending { "desc" } else { "asc" };
+    statement.push_str(&format!(" order by run_id {order} limit $4"));
+    AssertSqlSafe(statement) // of the words above and numbers alone
 }
-pub(super) const SELECT_RUNS_NEWEST: &str = select_runs!("<", "desc");
-pub(super) const SELECT_RUNS_OLDEST: &str = select_runs!(">", "asc");
+
+/// The index that leaves the least to look through: sessions are many; most runs are an exec that
+/// succeeded.
+fn most_selective(filter: &RunFilter) -> &'static str {
+    if filter.session_id.is_some() {
+        "run_by_session"
+    } else if filter.status.is_some_and(|status| status != RunStatus::Success) {
+        "run_by_status"
+    } else if filter.kind.is_some_and(|kind| kind != RunKind::Exec) {
+        "run_by_kind"
+    } else if filter.provider.is_some() {
+        "run_by_provider"
+    } else if filter.status.is_some() {
+        "run_by_status"
+    } else if filter.kind.is_some() {
+        "run_by_kind"
+    } else {
+        "run_by_tenant"
+    }
+}
 
 pub(super) const INSERT_OUTPUT_FILE: &str = "
 insert into output_file (run_id, path, tenant, blob, size_bytes, mime, sha256)
@@ -104,32 +150,56 @@ pub(super) const FURNISH_SESSION: &str = "
 update session set owner = $3, epoch = $4, state = $5, body = $6, sandbox = $7
 where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
 
-pub(super) const SELECT_EXPIRED_BLOBS: &str = "
-select f.blob from output_file f join run r on r.run_id = f.run_id where r.ended_at < $1
-union select detail_blob from run where ended_at < $1 and detail_blob is not null
-union select events_blob from run where ended_at < $1 and events_blob is not null
-union select conversation_blob from run where ended_at < $1 and conversation_blob is not null";
+/// Every tenant that has runs, by one look into an index for each.
+pub(super) const SELECT_RUN_TENANTS: &str = "
+with recursive found (tenant) as (
+    select min(tenant) from run
+    union all
+    select (select min(tenant) from run where tenant > found.tenant) from found
+    where found.tenant is not null
+) select tenant from found where tenant is not null";
 
-pub(super) const DELETE_EXPIRED_FILES: &str = "
-delete from output_file where run_id in (select run_id from run where ended_at < $1)";
+pub(super) const SELECT_SESSION_TENANTS: &str = "
+with recursive found (tenant) as (
+    select min(tenant) from session
+    union all
+    select (select min(tenant) from session where tenant > found.tenant) from found
+    where found.tenant is not null
+) select tenant from found where tenant is not null";
 
-/// A key never stands for what is not there any more.
-pub(super) const DELETE_KEYS_OF_EXPIRED_RUNS: &str = "
-delete from idempotency where run_id in (select run_id from run where ended_at < $1)";
+pub(super) const SELECT_OLD_RUNS: &str = "
+select run_id from run where ended_at < $1 order by ended_at limit $2";
 
-pub(super) const DELETE_EXPIRED_RUNS: &str = "delete from run where ended_at < $1";
+pub(super) const SELECT_OLD_SESSIONS: &str = "
+select session_id from session where ended_at < $1 order by ended_at limit $2";
 
-pub(super) const DELETE_KEYS_OF_EXPIRED_SESSIONS: &str = "
-delete from idempotency where session_id in
-(select session_id from session where ended_at < $1 and state in ('ended', 'failed'))";
+/// What stands behind the newest.
+pub(super) const SELECT_SURPLUS_RUNS: &str = "
+select run_id from run where tenant = $1 and ended_at is not null
+order by run_id desc limit $3 offset $2";
 
-pub(super) const DELETE_EXPIRED_SESSIONS: &str = "
-delete from session where ended_at < $1 and state in ('ended', 'failed')";
+pub(super) const SELECT_SURPLUS_SESSIONS: &str = "
+select session_id from session where tenant = $1 and ended_at is not null
+order by session_id desc limit $3 offset $2";
 
-pub(super) const DELETE_EXPIRED_KEYS: &str = "delete from idempotency where created_at < $1";
+pub(super) const DELETE_OUTPUT_FILES: &str = "
+delete from output_file where run_id = $1 returning blob";
 
+pub(super) const DELETE_RUN: &str = "
+delete from run where run_id = $1 and ended_at is not null
+returning detail_blob, events_blob, conversation_blob";
+
+pub(super) const DELETE_SESSION: &str = "
+delete from session where session_id = $1 and state in ('ended', 'failed')";
+
+pub(super) const DELETE_OLD_KEYS: &str = "
+delete from idempotency where (tenant, route, idempotency_key) in (
+    select tenant, route, idempotency_key from idempotency where created_at < $1
+    order by created_at limit $2)";
+
+/// Names between two, which is a shelf.
 pub(super) const SELECT_BLOBS: &str = "
-select blob from output_file
-union select detail_blob from run where detail_blob is not null
-union select events_blob from run where events_blob is not null
-union select conversation_blob from run where conversation_blob is not null";
+select blob from output_file where blob >= $1 and blob < $2
+union all select detail_blob from run where detail_blob >= $1 and detail_blob < $2
+union all select events_blob from run where events_blob >= $1 and events_blob < $2
+union all select conversation_blob from run where conversation_blob >= $1 and conversation_blob < $2";

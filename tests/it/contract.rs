@@ -7,7 +7,7 @@ use axum::body::Body;
 use clap::Parser;
 use interpreterd::access::Access;
 use interpreterd::api::{self, ApiState};
-use interpreterd::config::{Action, CommandLine};
+use interpreterd::config::{Action, BlobSettings, CommandLine, StoreSettings};
 use interpreterd::domain::id::Tenant;
 use interpreterd::llm::connect::Models;
 use interpreterd::runs::Runs;
@@ -273,7 +273,7 @@ async fn a_service_at_its_limits_says_so_on_every_route() {
 async fn house(folder: &std::path::Path, provider: StubProvider) -> (axum::Router, Arc<Sessions>) {
     let line = CommandLine::try_parse_from(["interpreterd", "serve"]).unwrap();
     let Action::Serve(settings) = line.action else { panic!("serve") };
-    let opened = open(folder).await.unwrap();
+    let opened = open(folder, &StoreSettings::default(), &BlobSettings::default()).await.unwrap();
     let providers: interpreterd::sandbox::connect::Providers =
         vec![("stub".to_owned(), Arc::new(provider))];
     let limits = settings.limits.clone();

@@ -27,7 +27,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("access", &["domain"]),
     ("sandbox", &["config", "domain", "net"]),
     ("llm", &["config", "domain", "net"]),
-    ("store", &["config", "domain"]),
+    ("store", &["config", "domain", "net"]),
     ("domain", &[]),
     ("config", &["domain"]),
     ("telemetry", &["config"]),

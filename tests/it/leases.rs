@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use clap::Parser;
 use futures::FutureExt;
 use futures::future::join_all;
-use interpreterd::config::{Action, CommandLine, LimitSettings};
+use interpreterd::config::{Action, BlobSettings, CommandLine, LimitSettings, StoreSettings};
 use interpreterd::domain::coded::Coded;
 use interpreterd::domain::id::{SessionId, Tenant};
 use interpreterd::domain::session::EndReason;
@@ -28,9 +28,13 @@ fn limits() -> LimitSettings {
     settings.limits
 }
 
+async fn reopened(folder: &tempfile::TempDir) -> Opened {
+    open(folder.path(), &StoreSettings::default(), &BlobSettings::default()).await.unwrap()
+}
+
 async fn house() -> House {
     let folder = tempfile::tempdir().unwrap();
-    let opened = open(folder.path()).await.unwrap();
+    let opened = reopened(&folder).await;
     let provider = StubProvider::default();
     let ended = Arc::clone(&provider.ended);
     let providers: interpreterd::sandbox::connect::Providers =
@@ -121,9 +125,12 @@ async fn another_tenant_has_no_such_session() {
 
 #[tokio::test]
 async fn sessions_of_an_earlier_start_are_taken_up_or_lost_and_strangers_reaped() {
-    let House { sessions, id, opened, .. } = &house().await;
+    let House { sessions, id, opened, _folder: folder, .. } = house().await;
     let tenant = Tenant::single();
     let gone = sessions.create(&tenant, NewSession::default()).await.unwrap().id;
+    opened.store.close().await;
+    drop(opened);
+    let opened = reopened(&folder).await;
     let provider = StubProvider {
         there: vec![id.to_string(), "stranger".to_owned()],
         ..StubProvider::default()
@@ -131,11 +138,11 @@ async fn sessions_of_an_earlier_start_are_taken_up_or_lost_and_strangers_reaped(
     let ended = Arc::clone(&provider.ended);
     let providers: interpreterd::sandbox::connect::Providers =
         vec![("stub".to_owned(), Arc::new(provider))];
-    // the next start, with the same store and a registry that knows nothing
+    // the next start, with a registry that knows nothing
     let next = Sessions::new(providers, "stub".to_owned(), Arc::clone(&opened.store), limits());
     let recovered = next.recover().await.unwrap();
     assert_eq!(recovered, RecoveredSessions { kept: 1, lost: 1, reaped: 1 });
     assert_eq!(*ended.lock().unwrap(), ["stranger"]);
-    assert_eq!(code(next.lease(&tenant, *id).await), "ok");
+    assert_eq!(code(next.lease(&tenant, id).await), "ok");
     assert_eq!(code(next.lease(&tenant, gone).await), "session_lost");
 }

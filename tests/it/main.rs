@@ -3,8 +3,10 @@
 
 mod abuse;
 mod access;
+mod backup;
 #[cfg(feature = "bedrock")]
 mod bedrock;
+mod blobs;
 mod cases;
 mod cases_model;
 mod clients;
@@ -28,6 +30,7 @@ mod levels;
 mod lifecycle;
 mod limits;
 mod openapi;
+mod outages;
 mod packages;
 mod packages_starting;
 mod pool;
@@ -35,10 +38,12 @@ mod problems;
 mod pydantic;
 mod questions;
 mod readme;
+mod replicas;
 mod runs;
 mod secrets;
 mod sessions;
 mod slow;
+mod strays;
 mod streams;
 mod support;
 mod wires;

@@ -51,7 +51,8 @@ pub(super) struct Access {
 
 impl Access {
     pub(super) fn new(entry: E2bEntry) -> Result<Self, E2bError> {
-        let plan = |idle| ClientPlan { limit: None, idle, ca_file: entry.ca_file.as_deref() };
+        let plan =
+            |idle| ClientPlan { idle, ca_file: entry.ca_file.as_deref(), ..ClientPlan::default() };
         let calls = planned(&plan(None))?;
         let runs = planned(&plan(Some(RUN_IDLE)))?;
         let of_domain = || format!("https://api.{}", entry.domain);

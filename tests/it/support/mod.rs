@@ -2,10 +2,12 @@
 
 #[cfg(feature = "bedrock")]
 pub mod agentcore;
+pub mod bucket;
 pub mod double;
 pub mod index;
 pub mod live;
 pub mod model;
+pub mod postgres;
 pub mod processes;
 pub mod pydantic;
 pub mod seen;
