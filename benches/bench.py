@@ -27,16 +27,21 @@ class Sizes:
     interpret_rounds: int
     pydantic_rounds: int
     pydantic_sandboxes: int
+    store_samples: int
+    store_runs: list[int]
+    writers_rounds: int
+    writers_cells: int
+    writers_seconds: float
 
     @classmethod
     def of(cls, samples: int) -> "Sizes":
-        return cls(
-            samples, max(1000, 5 * samples), 200, 10, 5, 3.0, 5, max(5, samples // 4), 3, 3, max(3, samples // 10), 5
-        )
+        few = max(3, samples // 10)
+        store = samples, [1_000, 10_000, 100_000, 1_000_000], 10, samples, 4.0
+        return cls(samples, max(1000, 5 * samples), 200, 10, 5, 3.0, 5, max(5, samples // 4), 3, 3, few, 5, *store)
 
     @classmethod
     def quick(cls) -> "Sizes":
-        return cls(5, 100, 200, 2, 1, 0.5, 1, 5, 1, 1, 2, 2)
+        return cls(5, 100, 200, 2, 1, 0.5, 1, 5, 1, 1, 2, 2, 20, [1_000, 10_000], 2, 50, 1.0)
 
 
 @dataclass
@@ -53,10 +58,19 @@ class Bench:
     beside: Path | None = None
     notes: list[str] = field(default_factory=list)
 
-    def service(self, pool: bool = True, env: dict[str, str] | None = None, program: Path | None = None) -> Service:
-        """A service of its own on a fresh folder; without a pool it primes nothing. `env` are settings besides."""
+    def service(
+        self,
+        pool: bool = True,
+        env: dict[str, str] | None = None,
+        program: Path | None = None,
+        data: Path | None = None,
+    ) -> Service:
+        """A service of its own on a fresh folder, or on the data of another.
+
+        Without a pool it primes nothing. `env` are settings besides.
+        """
         size = self.pool if pool else 0
-        service = Service(program or self.program, self.fresh("service"), size, self.allow_no_pool, env)
+        service = Service(program or self.program, self.fresh("service"), size, self.allow_no_pool, env, data)
         if pool and service.provider().get("pool") is None:
             self.note("this program offers no pool: what is called interpreterd here makes every sandbox when asked")
         return service

@@ -32,7 +32,11 @@ class Client:
 
     def call(self, method: str, path: str, body: bytes = b"", kind: str = JSON) -> Answer:
         """One request and its whole answer."""
-        self.socket.sendall(request(method, path, body, kind))
+        return self.send(request(method, path, body, kind))
+
+    def send(self, order: bytes) -> Answer:
+        """The same of a request that has been made."""
+        self.socket.sendall(order)
         received = bytearray()
         while True:
             part = self.socket.recv(1 << 18)
@@ -60,10 +64,12 @@ def encode(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def request(method: str, path: str, body: bytes = b"", kind: str = JSON) -> bytes:
+def request(method: str, path: str, body: bytes = b"", kind: str = JSON, key: str | None = None) -> bytes:
     """The bytes of a request; every service here answers to the name localhost."""
-    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n"
+    if key is not None:
+        head += f"idempotency-key: {key}\r\n"
+    return f"{head}\r\n".encode() + body
 
 
 def parse(received: bytearray) -> Answer | None:

@@ -39,6 +39,18 @@ def cpu_facts() -> dict[str, str]:
     return facts
 
 
+def busy_ticks() -> tuple[int, int]:
+    """For how long the processors have worked, and for how long they have been there: proc(5), /proc/stat."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:8]]
+    idle = ticks[3] + ticks[4]
+    return sum(ticks) - idle, sum(ticks)
+
+
+def kind_of_files(folder: Path) -> str:
+    """The kind of file system that a folder is on, such as tmpfs."""
+    return subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True).stdout.strip()
+
+
 def meminfo_bytes(name: str) -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith(f"{name}:"):

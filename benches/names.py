@@ -25,6 +25,9 @@ E2B_LISTING_FLOOR = "listing of the files, kept connection, the floor"
 UPSTREAM = "mcp-run-python"
 UPSTREAM_SERVED = "mcp-run-python, through interpreterd"
 UPSTREAM_HANDSHAKE = "mcp-run-python, no Python yet"
+# databases
+SQLITE, POSTGRES = "SQLite", "Postgres"
+DATABASES = (SQLITE, POSTGRES)
 
 ORDER = [
     OURS,

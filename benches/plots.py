@@ -8,6 +8,7 @@ import matplotlib
 
 matplotlib.use("svg")
 
+import growth
 import names
 from matplotlib import pyplot
 from matplotlib.axes import Axes
@@ -45,10 +46,13 @@ def draw_all(data: Data, folder: Path) -> dict[str, str]:
         "churn": (churn, "Sessions made, used once and deleted"),
         "pydantic": (lambda axes, data: shares(axes, data, "pydantic"), "Python in WebAssembly to its first answer"),
         "files": (lambda axes, data: shares(axes, data, "files"), "Warm cell in a folder of many files"),
+        "store": (lambda axes, data: grown(axes, data, growth.ALONE), "The store alone, p50"),
+        "store_http": (lambda axes, data: grown(axes, data, growth.SERVED), "Through the service, p50"),
+        "writers": (lambda axes, data: shares(axes, data, "writers"), "Warm cell of one caller beside others"),
     }
     drawn = {}
     for benchmark, (drawing, title) in drawings.items():
-        if not data.values.get(benchmark):
+        if not (data.values.get(benchmark) or data.values.get(f"{benchmark}_p50")):
             continue
         figure, axes = pyplot.subplots(figsize=(8, 3.8), layout="constrained")
         drawing(axes, data)
@@ -107,3 +111,34 @@ def churn(axes: Axes, data: Data) -> None:
     axes.set_ylabel("lives a second")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
+
+
+def grown(axes: Axes, data: Data, scene: str) -> None:
+    """Each kind of operation over the number of runs: of pages with a filter the slowest, whichever that is."""
+    found = growth.grown(data, f"{scene}_p50")
+    places = growth.places(found)
+    kinds: dict[str, Callable[[str], bool]] = {
+        "page, newest": lambda operation: operation == "page: newest",
+        "page, the slowest filter": growth.is_page,
+        "one run": lambda operation: operation == "one run",
+        "claim": lambda operation: operation == "claim",
+        "begin or finish, the slower": growth.is_write,
+        "exec": lambda operation: operation == "exec",
+    }
+    colours = dict(zip(kinds, ("#5fa8d3", "#1b6ca8", "#edae49", "#66707a", "#d1495b", "#8f2d3a"), strict=True))
+    for name, style in zip(names.DATABASES, ("-", "--"), strict=True):
+        sizes = [runs for other, runs in places if other == name]
+        for kind, wanted in kinds.items():
+            if sizes and any(wanted(operation) for operation in found):
+                values = [growth.slowest(found, (name, runs), wanted)[1] for runs in sizes]
+                label = f"{name}: {kind}"
+                axes.plot(sizes, values, style, marker="o", markersize=4, label=label, color=colours[kind])
+    axes.axhline(growth.LIMIT_MS, color="#a8b0b8", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("runs, logarithmic")
+    axes.set_ylabel("ms, logarithmic")
+    axes.grid(alpha=0.25)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import growth
 import names
 import plots
 import tables
@@ -83,15 +84,29 @@ def scene_parts(data: Data, scene: str, pictures: dict[str, str]) -> list[str]:
     parts = [f"Failed: {run['failure']}"] if run["failure"] else []
     parts += [f"Note: {note}." for note in run["notes"]]
     parts += scene_tables(data, scene)
-    if scene in pictures:
-        parts.append(f"![{SCENES[scene][0]}](benchmarks/{pictures[scene]})")
+    for picture in (scene, f"{scene}_http"):
+        if picture in pictures:
+            parts.append(f"![{SCENES[scene][0]}](benchmarks/{pictures[picture]})")
     return parts
 
 
 def scene_tables(data: Data, scene: str) -> list[str]:
-    if scene not in data.values:
+    if scene not in data.values and f"{scene}_p50" not in data.values:
         return []
     match scene:
+        case "store":
+            alone, served = (tables.grown(data, each) for each in (growth.ALONE, growth.SERVED))
+            return ["Through the service:", served, "The store alone:", alone, "The filling:", tables.filled(data)]
+        case "writers":
+            columns = {"p50_ms": "p50", "p99_ms": "p99", "writes_a_second": "rate"}
+            columns |= {"writes_a_transaction": "a transaction", "writes_a_sync": "a sync of the log"}
+            columns["processors_percent"] = "processors"
+            alone = {f"writers_store_{column}": title for column, title in columns.items()}
+            most = {"writers_rate": "rate", "writers_no_rest_p50": "p50", "writers_no_rest_p99": "p99"}
+            most["writers_busy"] = "processors"
+            parts = ["Through the service, the measured caller's cells:", tables.spread(data, scene)]
+            parts += ["What the others did meanwhile, and without a rest:", tables.values(data, most)]
+            return [*parts, "The store alone, begin and finish of a run:", tables.values(data, alone)]
         case "new_session":
             ended = "How long the end of the session takes, which is not part of the sample:"
             return [tables.spread(data, scene, names.OURS), ended, tables.spread(data, "delete_session", names.OURS)]

@@ -145,6 +145,42 @@ What the service itself holds for a sandbox (a connection, and for a command a s
 them.
 """,
     ),
+    "store": (
+        "A million runs",
+        """
+The store in its two databases, filled step by step through its own methods, and measured at each step with nothing
+else going on. A run every two seconds makes a million of them three weeks. Of 100 runs 80 are exec, 10 shell, 7 execute
+and 3 interpret; of 1,000 runs 900 are a success and 1 was cancelled; of 20 runs one is another provider's; 20 runs are
+one session's, and all are one tenant's. A run holds half a KiB to four KiB of code and output; every fiftieth has an
+output file and came with an idempotency key.
+
+The first table is asked over HTTP, through one kept connection, of a service that was started on what is there: pages
+of 20, one run whole, and `print(1+1)` in a warm session, in which a begin and a finish are. With a key there is a
+claim in it too; *told again* is the second request with the same key. The second table calls the store from Rust
+(`benches/store`), without a service: *claim* looks up what a key was used for. All operations are measured in turns;
+one that has taken ten seconds in all is asked less often, twenty times at least.
+
+Postgres is a server of its own on the same machine, on a Unix socket, with its defaults: every commit is on the disk
+before it is answered. It is vacuumed and analyzed before each measurement, as autovacuum would do a little later.
+SQLite writes its log with `synchronous = normal`: a machine's loss of power may take the last moments, the end of the
+process takes nothing.
+""",
+    ),
+    "writers": (
+        "Sixty-four writers",
+        """
+A warm cell of one caller, who rests for 10 ms in the middle between two, alone and beside 64 other sessions whose cells
+come from a process beside the driver, each session's after rests of random length: at a tenth and at four tenths of the
+rate that the 64 reach when none of them rests. Both services run, and the blocks of both take turns. Callers who never
+rest keep both processors busy, and measure the queue there: that is the row *without a rest*, for plain truth.
+
+The store alone does the same without service and sandbox, from Rust: one writer who rests for 10 ms in the middle,
+alone and beside 63 others; a sample is the begin and the finish of a run. *A transaction* is how many writes were
+committed in one (counted by SQLite's wal-index, and by `pg_stat_database`), *a sync of the log* how many writes reached
+the disk together (`pg_stat_wal`); SQLite does not bring its log to the disk with each commit. *Processors* is how busy
+all processors of the machine were, whoever kept them so.
+""",
+    ),
 }
 
 HONEST = """

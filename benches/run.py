@@ -41,6 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a minute's trial; its figures say little")
     parser.add_argument("--report-only", action="store_true", help="write the report anew from the samples on disk")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="put the headline table between this file's marks")
+    parser.add_argument("--store-runs", type=numbers, metavar="N,...", help="how many runs the store is measured at")
     parser.add_argument("--pool", type=int, help="size of the pool; unset: the program's own default")
     parser.add_argument("--allow-no-pool", action="store_true", help="measure a program that offers no pool")
     parser.add_argument("--python", type=Path, help="Python for the rivals; unset: one of the guest's version")
@@ -63,6 +64,10 @@ def arguments() -> argparse.Namespace:
     return options
 
 
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def measure(options: argparse.Namespace) -> list[str]:
     """Runs the scenes one after the other; gives the names of those that failed."""
     import scenes
@@ -73,6 +78,7 @@ def measure(options: argparse.Namespace) -> list[str]:
     if unknown:
         raise SystemExit(f"no such scene: {', '.join(sorted(unknown))}; there are: {', '.join(scenes.ALL)}")
     sizes = Sizes.quick() if options.quick else Sizes.of(options.samples)
+    sizes.store_runs = options.store_runs or sizes.store_runs
     failed = []
     with tempfile.TemporaryDirectory(prefix="interpreterd-bench-") as folder:
         os.chmod(folder, 0o755)

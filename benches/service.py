@@ -12,7 +12,7 @@ from client import Answer, Client, encode
 
 
 class Service:
-    """A service in a process of its own on a fresh data folder, and one connection to it."""
+    """A service in a process of its own, on a fresh data folder unless one is named, and one connection to it."""
 
     def __init__(
         self,
@@ -21,12 +21,13 @@ class Service:
         pool: int | None,
         allow_no_pool: bool = False,
         env: dict[str, str] | None = None,
+        data: Path | None = None,
     ):
         folder.mkdir()
         self.allow_no_pool = allow_no_pool
         self.has_pool = pool != 0
         self.errors = folder / "stderr"
-        command = [program, "serve", "--listen", "127.0.0.1:0", "--data-dir", folder / "data"]
+        command = [program, "serve", "--listen", "127.0.0.1:0", "--data-dir", data or folder / "data"]
         command += ["--lifetime-seconds", "86400", "--max-sessions", "1000"]
         # the head of a request may come late: rivals are slow, and the connection is kept meanwhile
         command += ["--head-seconds", "3600", "--idle-seconds", "86400"]

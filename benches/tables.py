@@ -1,5 +1,6 @@
 """Samples as Markdown tables."""
 
+import growth
 import names
 from samples import Data
 from targets import Line, digits, times_over
@@ -58,6 +59,29 @@ def churn(data: Data) -> str:
         rows.append(row)
     titles = [f"{pool}: {what}" for pool in ("pool", "no pool") for what in ("lives/s", "p50, ms", "p99, ms")]
     return table(["callers", *titles], rows, "r" * 7)
+
+
+def grown(data: Data, scene: str) -> str:
+    """A row for each operation, a column for each number of runs in each database."""
+    middles, slow = (growth.grown(data, f"{scene}_p{percent}") for percent in (50, 99))
+    places = growth.places(middles)
+    most = {name: max(runs for other, runs in places if other == name) for name, _ in places}
+    head = ["p50, ms", *(f"{name}, {runs:,} runs" for name, runs in places)]
+    head += [f"p99 there, {name}" for name in most]
+    rows = []
+    for operation, values in middles.items():
+        row = [operation, *(digits(values[place]) if place in values else "" for place in places)]
+        # one start of the service has no percentiles
+        ends = "" if operation.startswith("start") else None
+        rows.append(row + [digits(slow[operation][place]) if ends is None else ends for place in most.items()])
+    return table(head, rows, "l" + "r" * (len(head) - 1))
+
+
+def filled(data: Data) -> str:
+    """How long each step of the filling took."""
+    found = growth.grown(data, "store_fill")["fill"]
+    rows = [[name, f"{runs:,}", digits(found[name, runs])] for name, runs in growth.places({"fill": found})]
+    return table(["", "runs", "seconds since the step before"], rows, "lrr")
 
 
 def table(head: list[str], rows: list[list[str]], sides: str) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import growth
 import names
 from samples import Data
 
@@ -20,7 +21,7 @@ class Line:
 def lines(data: Data) -> list[Line]:
     """All rows for which there are samples."""
     parts = (new_session, warm_exec, memory, callers, churn, stdout, files, human_eval, packages, interpret, e2b)
-    parts += (pydantic, pydantic_memory)
+    parts += (pydantic, pydantic_memory, store, writers)
     return [line for part in parts for line in part(data)]
 
 
@@ -190,6 +191,51 @@ def pydantic_memory(data: Data) -> list[Line]:
     ours, rival = data.at("pydantic_memory", names.OURS), data.at("pydantic_memory", names.UPSTREAM)
     beside = f"{names.UPSTREAM}: {rival:.0f} MiB, {rival / ours:.2f}x"
     return [Line("Memory of an idle sandbox in WebAssembly (PSS)", f"{ours:.0f} MiB", beside, "", None)]
+
+
+def store(data: Data) -> list[Line]:
+    found = []
+    alone, served = (growth.grown(data, f"{scene}_p50") for scene in (growth.ALONE, growth.SERVED))
+    kinds = {
+        "a page of GET /v1/runs, the slowest filter": (served, growth.is_page),
+        "GET /v1/runs/{run_id}": (served, lambda operation: operation == "one run"),
+        "a claim": (alone, lambda operation: operation == "claim"),
+        "a begin, with a key or without": (alone, lambda operation: operation.startswith("begin")),
+        "a finish, with a file or without": (alone, lambda operation: operation.startswith("finish")),
+    }
+    for name in names.DATABASES:
+        sizes = [runs for other, runs in growth.places(served) if other == name]
+        for kind, (values, wanted) in kinds.items():
+            if sizes:
+                ends = (growth.slowest(values, (name, runs), wanted) for runs in (sizes[0], sizes[-1]))
+                (_, first), (which, last) = ends
+                what = f"{name}, {sizes[-1]:,} runs: {kind}, p50"
+                beside = f"at {sizes[0]:,} runs: {ms(first)}" + (f"; {which}" if growth.is_page(which) else "")
+                found.append(Line(what, ms(last), beside, f"< {growth.LIMIT_MS} ms", last < growth.LIMIT_MS))
+    return found
+
+
+def writers(data: Data) -> list[Line]:
+    found = []
+    for name in names.DATABASES:
+        alone = f"{name}: alone"
+        for contestant in data.values.get("writers", {}):
+            if contestant.startswith(f"{name}: beside"):
+                slow, slow_alone = (data.at("writers", each, 99) for each in (contestant, alone))
+                what = f"{name}: warm cell {contestant.partition(': ')[2]}, p99"
+                rate = data.at("writers_rate", contestant)
+                beside = f"alone: {ms(slow_alone)}, {slow / slow_alone:.2f}x; the 64: {rate:,.0f} cells/s"
+                found.append(Line(what, ms(slow), beside, "<= 2x", slow <= 2 * slow_alone))
+        one, many = (f"{name}: {who}, no rest" for who in ("1 writer", "64 writers"))
+        if data.has("writers_store_writes_a_transaction", one, many):
+            together = data.at("writers_store_writes_a_transaction", many)
+            rate, rate_of_one = (data.at("writers_store_writes_a_second", who) for who in (many, one))
+            beside = f"{rate:,.0f} writes/s; one writer: {rate_of_one:,.0f}"
+            if data.has("writers_store_writes_a_sync", many):
+                beside += f"; {data.at('writers_store_writes_a_sync', many):.1f} writes a sync of the log"
+            what = f"{name}: 64 writers without a rest, writes a transaction"
+            found.append(Line(what, f"{together:.1f}", beside, "", None))
+    return found
 
 
 def ms(value: float) -> str:

@@ -16,7 +16,9 @@ from scenes import (
     packages,
     pydantic,
     stdout,
+    store,
     warm_exec,
+    writers,
 )
 
 ALL: dict[str, Callable[[Bench], None]] = {
@@ -32,4 +34,6 @@ ALL: dict[str, Callable[[Bench], None]] = {
     "interpret": interpret.run,
     "e2b": e2b.run,
     "pydantic": pydantic.run,
+    "store": store.run,
+    "writers": writers.run,
 }
