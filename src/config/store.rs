@@ -12,7 +12,7 @@ use super::seconds;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreSettings {
-    /// Database, as postgres://USER:PASSWORD@HOST/NAME or sqlite:PATH; none: SQLite in the data folder
+    /// Database, as postgres://USER:PASSWORD@HOST/NAME; none: SQLite in the data folder
     #[arg(long, env = "INTERPRETERD_DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<SecretString>,
     /// Connections to Postgres that are open at once
@@ -38,12 +38,9 @@ pub enum Database {
 /// Why a database cannot be named so. The URL itself is not told: a password may stand in it.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// Neither of the two kinds.
-    #[error("it begins neither with postgres:// nor with sqlite:")]
+    /// Not one of Postgres.
+    #[error("it does not begin with postgres://; without it, SQLite in the data folder is used")]
     Scheme,
-    /// No file is named.
-    #[error("sqlite: is followed by the path of a file")]
-    NoFile,
 }
 
 impl Default for StoreSettings {
@@ -70,11 +67,7 @@ impl StoreSettings {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Database::Postgres(url.clone()));
         }
-        let file = text.strip_prefix("sqlite:").ok_or(DatabaseError::Scheme)?;
-        match file.strip_prefix("//").unwrap_or(file) {
-            "" => Err(DatabaseError::NoFile),
-            file => Ok(Database::Sqlite(data_dir.join(file))),
-        }
+        Err(DatabaseError::Scheme)
     }
 
     pub(super) fn check(&self) -> Result<(), DatabaseError> {

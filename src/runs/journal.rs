@@ -1,6 +1,6 @@
 //! Ends of runs that the store could not take, kept on disk until it can.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,14 +31,8 @@ struct Inside {
     memory: Mutex<Memory>,
 }
 
-/// What is not on disk.
-#[derive(Default)]
-struct Memory {
-    /// As they would be written, the oldest first.
-    waiting: VecDeque<(RunId, Vec<u8>)>,
-    /// Runs whose end is nowhere.
-    lost: HashSet<RunId>,
-}
+/// What is not on disk: as it would be written, the oldest first.
+type Memory = VecDeque<(RunId, Vec<u8>)>;
 
 /// What became of what waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,8 +65,8 @@ impl Journal {
         Ok(Self(Arc::new(Inside { folder, memory: Mutex::default() })))
     }
 
-    /// Keeps an end: on disk, or in memory where the disk takes nothing.
-    pub(super) fn keep(&self, tenant: &Tenant, finish: &Finish<'_>) {
+    /// Keeps an end: on disk, or in memory where the disk takes nothing. False when there is no room.
+    pub(super) fn keep(&self, tenant: &Tenant, finish: &Finish<'_>) -> bool {
         let entry = Entry {
             tenant: tenant.name().to_owned(),
             epoch: finish.epoch,
@@ -84,32 +78,28 @@ impl Journal {
         };
         let id = finish.run.summary.id;
         let entry = serde_json::to_vec(&entry).expect("runs have string keys");
-        let Err(error) = self.write(id, &entry) else { return };
+        let Err(error) = self.write(id, &entry) else { return true };
         let mut memory = self.memory();
-        let held: usize = memory.waiting.iter().map(|(_, entry)| entry.len()).sum();
-        if held + entry.len() <= MOST_IN_MEMORY {
+        let held: usize = memory.iter().map(|(_, entry)| entry.len()).sum();
+        let has_room = held + entry.len() <= MOST_IN_MEMORY;
+        if has_room {
             tracing::error!(run.id = %id, %error, "a run's end waits in memory alone");
-            memory.waiting.push_back((id, entry));
+            memory.push_back((id, entry));
         } else {
             tracing::error!(run.id = %id, %error, "a run's end is lost");
-            memory.lost.insert(id);
         }
+        has_room
     }
 
     /// True when the end of this run waits here.
     pub(super) fn holds(&self, id: RunId) -> bool {
-        self.memory().waiting.iter().any(|(waiting, _)| *waiting == id) || self.path(id).exists()
+        self.memory().iter().any(|(waiting, _)| *waiting == id) || self.path(id).exists()
     }
 
     /// True when no end waits, not even one that cannot be read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.memory().waiting.is_empty() && self.waiting().is_ok_and(|waiting| waiting.is_empty())
-    }
-
-    /// True when the end of this run was handed over and is nowhere.
-    pub(super) fn has_lost(&self, id: RunId) -> bool {
-        self.memory().lost.contains(&id)
+        self.memory().is_empty() && self.waiting().is_ok_and(|waiting| waiting.is_empty())
     }
 
     /// It is on disk when this returns.
@@ -145,7 +135,7 @@ impl Journal {
         }
         while let Some((id, entry)) = self.first_in_memory() {
             entry.replay(store).await?;
-            self.memory().waiting.retain(|(waiting, _)| *waiting != id);
+            self.memory().retain(|(waiting, _)| *waiting != id);
             replayed.written += 1;
         }
         Ok(replayed)
@@ -153,7 +143,7 @@ impl Journal {
 
     fn first_in_memory(&self) -> Option<(RunId, Entry)> {
         let memory = self.memory();
-        let (id, entry) = memory.waiting.front()?;
+        let (id, entry) = memory.front()?;
         Some((*id, serde_json::from_slice(entry).expect("it was written so")))
     }
 

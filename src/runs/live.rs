@@ -1,7 +1,7 @@
 //! Runs that go on now: who may stop them and who listens.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +62,12 @@ pub(super) struct Live {
 
 /// All runs that go on now.
 #[derive(Default)]
-pub(super) struct LiveRuns(Mutex<HashMap<RunId, Live>>);
+pub(super) struct LiveRuns {
+    runs: Mutex<HashMap<RunId, Live>>,
+    /// Runs whose code may have been handed over and whose end is not written down anywhere: longer
+    /// than they go on when it was lost, or something of ours panicked.
+    begun: Mutex<HashSet<RunId>>,
+}
 
 /// Keeps a run in the register until dropped.
 pub(super) struct Registered {
@@ -91,8 +96,27 @@ impl LiveRuns {
         self.lock().contains_key(&id)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Live>> {
-        self.0.lock().expect("no panic while the register is held")
+    /// From now on its code may be handed over.
+    pub(super) fn note_begun(&self, id: RunId) {
+        self.begun().insert(id);
+    }
+
+    /// Its end is written down, or waits to be.
+    pub(super) fn note_ended(&self, id: RunId) {
+        self.begun().remove(&id);
+    }
+
+    /// Whether its code may have been handed over, and its end is nowhere.
+    pub(super) fn has_begun(&self, id: RunId) -> bool {
+        self.begun().contains(&id)
+    }
+
+    fn begun(&self) -> MutexGuard<'_, HashSet<RunId>> {
+        self.begun.lock().expect("no panic while the set is held")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Live>> {
+        self.runs.lock().expect("no panic while the register is held")
     }
 }
 

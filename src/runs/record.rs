@@ -45,6 +45,7 @@ impl Desk {
         } else if !self.store.start_run(&ticket.tenant, &run).await? {
             return Err(RunError::CallerGone); // it was ended while it waited
         }
+        self.live.note_begun(run.id);
         crash::point("run.begun");
         ticket.sink().send(Event::Started(Box::new(run.clone())));
         Ok(run)
@@ -71,9 +72,15 @@ impl Desk {
         let epoch = self.store.epoch();
         let finish = Finish { run, files, events, conversation, epoch, release_key };
         crash::point("cell.done");
-        if let Err(error) = self.store.finish_run(&ticket.tenant, &finish).await {
-            tracing::error!(run.id = %run.summary.id, error = chain(&error), "a run's end goes to the journal");
-            self.journal.keep(&ticket.tenant, &finish);
+        let written = match self.store.finish_run(&ticket.tenant, &finish).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::error!(run.id = %run.summary.id, error = chain(&error), "a run's end goes to the journal");
+                self.journal.keep(&ticket.tenant, &finish)
+            }
+        };
+        if written {
+            self.live.note_ended(run.summary.id);
         }
         crash::point("run.finished");
     }

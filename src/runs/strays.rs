@@ -18,10 +18,10 @@ impl Runs {
     }
 
     /// Ends a stray. Its begin was written though the store did not say so: its code was not handed
-    /// over, its caller was told to try again, and its key is free. Where an end was lost, it is unknown.
+    /// over, its caller was told to try again, and its key is free. One that had begun is unknown.
     pub async fn end_stray(&self, tenant: &Tenant, id: RunId) -> Result<(), RunError> {
         let mut summary = self.get(tenant, id).await?.summary;
-        let lost = self.desk.journal.has_lost(id);
+        let lost = self.desk.live.has_begun(id);
         let message = if lost {
             "how it ended could not be written: it may or may not have run to its end"
         } else {
@@ -44,6 +44,7 @@ impl Runs {
             release_key: !lost,
         };
         self.desk.store.finish_run(tenant, &finish).await?;
+        self.desk.live.note_ended(id);
         Ok(())
     }
 }

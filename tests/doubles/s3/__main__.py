@@ -111,9 +111,7 @@ def main():
     s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, "us-east-1")
     tls = tuple(options.tls) if options.tls else None
     application = Double(moto)
-    server = make_server(
-        "127.0.0.1", options.port, application, threaded=True, request_handler=Quiet, ssl_context=tls
-    )
+    server = make_server("127.0.0.1", options.port, application, threaded=True, request_handler=Quiet, ssl_context=tls)
     scheme = "https" if tls else "http"
     print(f"s3 double on {scheme}://127.0.0.1:{server.server_port}", flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

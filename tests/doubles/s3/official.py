@@ -41,9 +41,7 @@ for number, content in enumerate(parts, 1):
     place = {"Bucket": BUCKET, "Key": "of/parts", "UploadId": upload, "PartNumber": number}
     tags.append({"PartNumber": number, "ETag": s3.upload_part(Body=content, **place)["ETag"]})
 assert code(s3.head_object, Bucket=BUCKET, Key="of/parts") == "404", "none before it is whole"
-s3.complete_multipart_upload(
-    Bucket=BUCKET, Key="of/parts", UploadId=upload, MultipartUpload={"Parts": tags}
-)
+s3.complete_multipart_upload(Bucket=BUCKET, Key="of/parts", UploadId=upload, MultipartUpload={"Parts": tags})
 whole = s3.get_object(Bucket=BUCKET, Key="of/parts")["Body"].read()
 assert hashlib.sha256(whole).digest() == hashlib.sha256(b"".join(parts)).digest()
 
