@@ -18,6 +18,7 @@ create table session (
 
 create index session_by_tenant on session (tenant, session_id);
 create index session_open on session (owner) where state not in ('ended', 'failed');
+create index session_ended on session (tenant, session_id) where ended_at is not null;
 create index session_by_end on session (ended_at) where ended_at is not null;
 
 create table run (
@@ -46,6 +47,7 @@ create index run_by_kind on run (tenant, kind, run_id);
 create index run_by_status on run (tenant, status, run_id);
 create index run_by_provider on run (tenant, provider, run_id);
 create index run_open on run (owner) where status in ('queued', 'running');
+create index run_ended on run (tenant, run_id) where ended_at is not null;
 create index run_by_end on run (ended_at) where ended_at is not null;
 
 -- names of blobs are looked up shelf by shelf
@@ -60,10 +62,11 @@ create table output_file (
     blob text collate "C" not null,
     size_bytes bigint not null,
     mime text not null,
-    sha256 text not null,
-    primary key (run_id, path)
+    sha256 text not null
 );
 
+-- a path may be longer than what an index takes
+create unique index output_file_by_path on output_file (run_id, md5(path));
 create index output_file_by_blob on output_file (blob);
 
 create table deployment (

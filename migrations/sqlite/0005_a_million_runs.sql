@@ -3,6 +3,10 @@ create index run_by_kind on run (tenant, kind, run_id);
 create index run_by_status on run (tenant, status, run_id);
 create index run_by_provider on run (tenant, provider, run_id);
 
+-- how many have ended is counted in an index alone
+create index run_ended on run (tenant, run_id) where ended_at is not null;
+create index session_ended on session (tenant, session_id) where ended_at is not null;
+
 -- names of blobs are looked up shelf by shelf
 create index run_by_detail_blob on run (detail_blob) where detail_blob is not null;
 create index run_by_events_blob on run (events_blob) where events_blob is not null;

@@ -55,18 +55,19 @@ impl Duties {
     }
 }
 
-/// Says that this replica is there, from the moment when it is one. One that was replaced tells the
-/// whole service to stop.
+/// Says that this replica is there, from the moment when it is one until all that it did is over. One
+/// that was replaced tells the whole service to stop.
 pub(super) async fn be_seen(
     store: Arc<dyn Store>,
     lease: Duration,
     stop: CancellationToken,
+    over: CancellationToken,
 ) -> Result<(), StoreError> {
     let beat = lease / BEATS;
     let mut pause = beat;
     loop {
         tokio::select! {
-            () = stop.cancelled() => return Ok(()),
+            () = over.cancelled() => return Ok(()),
             () = tokio::time::sleep(pause) => {}
         }
         pause = beat;

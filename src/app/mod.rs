@@ -165,7 +165,9 @@ async fn run(
     let data_dir = &settings.server.data_dir;
     let opened = store::connect::open(data_dir, &settings.store, &settings.blobs).await?;
     let lease = settings.store.replica_lease_seconds;
-    let seen = tokio::spawn(duties::be_seen(Arc::clone(&opened.store), lease, stop.clone()));
+    let over = CancellationToken::new();
+    let seen = duties::be_seen(Arc::clone(&opened.store), lease, stop.clone(), over.clone());
+    let seen = tokio::spawn(seen);
     let spool_dir = data_dir.join("spool");
     std::fs::create_dir_all(&spool_dir)?;
     let journal = Journal::open(data_dir.join("journal"))?;
@@ -180,16 +182,7 @@ async fn run(
         spool_dir,
         journal.clone(),
     );
-    let state = ApiState {
-        runs: runs.clone(),
-        sessions: Arc::clone(&sessions),
-        access: Arc::new(access),
-        limits: Arc::new(settings.limits.clone()),
-        listings: Arc::new(Semaphore::new(LISTINGS)),
-        bodies: Arc::new(Semaphore::new(ApiState::body_places(settings.limits.bodies_bytes))),
-        readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
-        allowed_hosts: settings.server.allowed_hosts.clone().into(),
-    };
+    let state = api_state(settings, access, runs.clone(), Arc::clone(&sessions));
     let duties = Duties {
         sessions,
         runs: runs.clone(),
@@ -212,9 +205,25 @@ async fn run(
     runs.close(settings.server.shutdown_grace_seconds).await;
     let _ = tokio::time::timeout(LAST_ANSWERS, answering).await;
     futures::future::join_all(duties).await;
+    over.cancel();
     let seen = seen.await.unwrap_or(Ok(()));
     drop(opened.lock);
     seen.map_err(AppError::Replaced)
+}
+
+/// What handlers work with.
+fn api_state(settings: &Settings, access: Access, runs: Runs, sessions: Arc<Sessions>) -> ApiState {
+    let places = ApiState::body_places(settings.limits.bodies_bytes);
+    ApiState {
+        runs,
+        sessions,
+        access: Arc::new(access),
+        limits: Arc::new(settings.limits.clone()),
+        listings: Arc::new(Semaphore::new(LISTINGS)),
+        bodies: Arc::new(Semaphore::new(places)),
+        readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
+        allowed_hosts: settings.server.allowed_hosts.clone().into(),
+    }
 }
 
 /// The registry of sessions, with those of an earlier start that live on.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::coded::chain;
+use crate::domain::coded::{Class, Coded, chain};
 use crate::domain::id::{RunId, Tenant};
 use crate::domain::run::Run;
 use crate::store::{Finish, Store, StoreError, StoredFile};
@@ -39,7 +39,7 @@ type Memory = VecDeque<(RunId, Vec<u8>)>;
 pub struct Replayed {
     /// Ends that are written down now.
     pub written: usize,
-    /// Entries that cannot be read: what they speak of must be kept.
+    /// Entries that cannot be read or are never taken: what they speak of must be kept.
     pub unread: usize,
 }
 
@@ -128,23 +128,30 @@ impl Journal {
                 replayed.unread += 1;
                 continue;
             };
-            entry.replay(store).await?;
-            if fs::remove_file(&path).is_ok() {
+            if !entry.replay(store).await? {
+                replayed.unread += 1;
+            } else if fs::remove_file(&path).is_ok() {
                 replayed.written += 1;
             }
         }
-        while let Some((id, entry)) = self.first_in_memory() {
-            entry.replay(store).await?;
-            self.memory().retain(|(waiting, _)| *waiting != id);
-            replayed.written += 1;
+        for id in self.in_memory() {
+            let Some(entry) = self.entry_in_memory(id) else { continue };
+            if entry.replay(store).await? {
+                self.memory().retain(|(waiting, _)| *waiting != id);
+                replayed.written += 1;
+            }
         }
         Ok(replayed)
     }
 
-    fn first_in_memory(&self) -> Option<(RunId, Entry)> {
+    fn in_memory(&self) -> Vec<RunId> {
+        self.memory().iter().map(|(id, _)| *id).collect()
+    }
+
+    fn entry_in_memory(&self, id: RunId) -> Option<Entry> {
         let memory = self.memory();
-        let (id, entry) = memory.front()?;
-        Some((*id, serde_json::from_slice(entry).expect("it was written so")))
+        let (_, entry) = memory.iter().find(|(waiting, _)| *waiting == id)?;
+        Some(serde_json::from_slice(entry).expect("it was written so"))
     }
 
     /// Tries again and again until told to stop.
@@ -187,13 +194,21 @@ impl Journal {
 }
 
 impl Entry {
-    async fn replay(self, store: &dyn Store) -> Result<(), StoreError> {
+    /// False when the store will never take it: it holds up nobody else.
+    async fn replay(self, store: &dyn Store) -> Result<bool, StoreError> {
         let Self { tenant, epoch, run, files, release_key, conversation, events } = self;
         let (run, files) = (&run, files.as_slice());
         let events = events.map(String::into_bytes);
         let finish = Finish { run, files, events, conversation, epoch, release_key };
-        // false: it had ended before, and that end stays
-        store.finish_run(&Tenant::named(tenant), &finish).await.map(drop)
+        match store.finish_run(&Tenant::named(tenant), &finish).await {
+            Ok(_) => Ok(true), // it may have ended before: that end stays
+            Err(error) if error.code().class == Class::Unavailable => Err(error),
+            Err(error) => {
+                let id = finish.run.summary.id;
+                tracing::error!(run.id = %id, error = chain(&error), "an end in the journal is not taken");
+                Ok(false)
+            }
+        }
     }
 }
 

@@ -320,7 +320,8 @@ impl Desk {
         if let Some(data) = data {
             ticket.log.complete(data);
         }
-        if let (Err(error), Some(summary)) = (&result, ticket.queued.clone()) {
+        let has_ended = matches!(&result, Err(RunError::ModelFailed { .. })); // and was written down
+        if let (Err(error), Some(summary), false) = (&result, ticket.queued.clone(), has_ended) {
             // one that failed before it began is ended here; one that began has ended itself
             if !ticket.log.is_closed() {
                 self.finish_unstarted(ticket, summary, error).await;

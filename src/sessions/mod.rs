@@ -245,6 +245,9 @@ impl Sessions {
                 None => Err(SessionError::NotFound(id)),
             };
         };
+        if self.outlives(&slot) {
+            self.store.may_serve()?; // another replica may have it by now
+        }
         match slot.end(reason) {
             Ended::Before => return Ok(false),
             Ended::Empty => {}
@@ -257,6 +260,12 @@ impl Sessions {
         }
         self.write_end(&slot).await?;
         Ok(true)
+    }
+
+    /// Whether its sandbox can live on without this process.
+    fn outlives(&self, slot: &Slot) -> bool {
+        let entry = self.entry(Some(&slot.snapshot().provider));
+        entry.is_ok_and(|entry| entry.provider.outlives())
     }
 
     /// Forgets an ended session once its end is written; until then it is known by its slot.
@@ -277,11 +286,8 @@ impl Sessions {
     /// Ends every session whose sandbox ends with this process, and then what the providers keep
     /// running. The others are taken up by the next start.
     pub async fn close(&self) {
-        let outlives = |slot: &Arc<Slot>| {
-            let session = slot.snapshot();
-            let entry = self.entry(Some(&session.provider));
-            session.sandbox_id.is_some() && entry.is_ok_and(|entry| entry.provider.outlives())
-        };
+        let outlives =
+            |slot: &Arc<Slot>| slot.snapshot().sandbox_id.is_some() && self.outlives(slot);
         let slots: Vec<_> = self.live().values().map(Arc::clone).collect();
         let slots: Vec<_> = slots.into_iter().filter(|slot| !outlives(slot)).collect();
         let end = |slot: Arc<Slot>| async move {

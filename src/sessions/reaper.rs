@@ -18,7 +18,9 @@ impl Sessions {
             // one time for both bounds: a machine may stand still between two
             let now = Instant::now();
             let (near, far) = (now + Duration::from_millis(1), now + LOOK);
-            let next = self.next_deadline().map_or(far, |deadline| deadline.clamp(near, far));
+            let is_served = self.store.may_serve().is_ok();
+            let deadline = self.next_deadline().filter(|_| is_served);
+            let next = deadline.map_or(far, |deadline| deadline.clamp(near, far));
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.deadlines.notified() => continue,
@@ -30,7 +32,10 @@ impl Sessions {
                     break;
                 }
             }
-            let ends = self.overdue(Instant::now()).into_iter().map(|(slot, reason)| async move {
+            // what another replica may have by now is not ended here
+            let mut overdue = self.overdue(Instant::now());
+            overdue.retain(|(slot, _)| is_served || !self.outlives(slot));
+            let ends = overdue.into_iter().map(|(slot, reason)| async move {
                 if let Err(error) = self.end(&slot.tenant, slot.id, reason).await {
                     tracing::error!(session.id = %slot.id, error = chain(&error), "a session's end was not written");
                 }

@@ -41,7 +41,19 @@ impl Sessions {
     /// gone, and ends those whose sandbox is gone.
     pub async fn take_up_left(&self) -> Result<RecoveredSessions, SessionError> {
         let mut recovered = RecoveredSessions::default();
-        let open = self.store.left_sessions().await?.into_iter();
+        let (known, open): (Vec<_>, Vec<_>) = self
+            .store
+            .left_sessions()
+            .await?
+            .into_iter()
+            .partition(|open| self.live().contains_key(&open.session.id));
+        for OpenSession { tenant, session, .. } in known {
+            // it was taken up, and that was not written
+            if let Ok(slot) = self.slot(&tenant, session.id) {
+                self.write_taken_up(&slot).await?;
+            }
+        }
+        let open = open.into_iter();
         let finding = open.map(|open| async {
             let found = self.find_again(&open).await;
             (open, found)
@@ -111,9 +123,14 @@ impl Sessions {
         let id = session.id;
         let slot = Arc::new(Slot::new(tenant, session, lifetime, idle, self.limits.session_queue));
         slot.furnish(sandbox);
-        self.store.furnish_session(&slot.tenant, &slot.snapshot(), &sandbox.record()).await?;
-        self.live().insert(id, slot);
-        Ok(())
+        // before it is written: what is here is no stray
+        self.live().insert(id, Arc::clone(&slot));
+        self.write_taken_up(&slot).await
+    }
+
+    async fn write_taken_up(&self, slot: &Slot) -> Result<(), SessionError> {
+        let record = slot.sandbox()?.record();
+        Ok(self.store.furnish_session(&slot.tenant, &slot.snapshot(), &record).await?)
     }
 
     async fn lose(&self, tenant: &Tenant, mut session: Session) -> Result<(), SessionError> {
@@ -125,8 +142,17 @@ impl Sessions {
 
     /// A provider lists what this deployment has made: what is in no live session is ended.
     async fn reap_strangers(&self) -> usize {
-        let known: HashSet<String> =
+        // another replica may go on with what this one has made
+        let of_rows = match self.store.sandboxes().await {
+            Ok(of_rows) => of_rows,
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "it is not known which sandboxes are in use");
+                return 0;
+            }
+        };
+        let mut known: HashSet<String> =
             self.live().values().filter_map(|slot| slot.snapshot().sandbox_id).collect();
+        known.extend(of_rows.into_iter().map(|record| record.sandbox_id));
         let mut reaped = 0;
         for entry in &self.providers {
             let listed = entry.provider.list().await;

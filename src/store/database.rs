@@ -130,7 +130,34 @@ impl Pool {
     ) -> Result<Vec<T>, sqlx::Error> {
         match self {
             Self::Sqlite(pool) => bound!(sqlx::query_as(statement), values).fetch_all(pool).await,
-            Self::Postgres(pool) => bound!(sqlx::query_as(statement), values).fetch_all(pool).await,
+            Self::Postgres(pool) => {
+                let mut asked = Asked::of(pool).await?;
+                let query = bound!(sqlx::query_as(statement), values);
+                let rows = query.fetch_all(&mut *asked.connection).await;
+                asked.answered = rows.is_ok();
+                rows
+            }
+        }
+    }
+}
+
+/// A connection of Postgres while it is asked. One that is left before its answer, or that failed, is
+/// closed: the pool would wait for it, without a limit when its host is gone.
+pub(super) struct Asked {
+    pub(super) connection: PoolConnection<Postgres>,
+    pub(super) answered: bool,
+}
+
+impl Asked {
+    pub(super) async fn of(pool: &PgPool) -> Result<Self, sqlx::Error> {
+        Ok(Self { connection: pool.acquire().await?, answered: false })
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.connection.close_on_drop();
         }
     }
 }

@@ -109,6 +109,15 @@ pub trait Store: Send + Sync {
     /// The sessions that earlier starts of this replica left open, or replicas that it took over.
     async fn left_sessions(&self) -> Result<Vec<OpenSession>, StoreError>;
 
+    /// The sandboxes of all open sessions, those of other replicas too.
+    async fn sandboxes(&self) -> Result<Vec<SandboxRecord>, StoreError>;
+
+    /// Whether this replica still serves its sessions, as far as it knows.
+    ///
+    /// # Errors
+    /// [`StoreError::Unseen`] when another may serve them by now.
+    fn may_serve(&self) -> Result<(), StoreError>;
+
     /// What this start has begun and not ended, as the rows say.
     async fn open(&self) -> Result<Open, StoreError>;
 

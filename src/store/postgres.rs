@@ -38,16 +38,17 @@ pub(super) async fn open(
     migrate(url).await?;
     let reading = settings.database_connections / 4;
     let readers = pool(reading.max(1), limit, &options);
-    let writers = pool(settings.database_connections - reading.max(1), limit, &options);
+    let writers = pool(settings.database_connections - reading.max(1) - 1, limit, &options);
     let id = id_in(data_dir).map_err(|error| StoreError::Folder(data_dir.to_owned(), error))?;
     let mut connection = Connection::Postgres(writers.acquire().await?);
     connection.begin().await?;
     // replicas that start at once agree on who makes the deployment
     connection.command("lock table deployment in share row exclusive mode").await?;
     let replica = Replica::start(&mut connection, id).await?;
+    let beating = pool(1, limit, &options);
+    let replica = replica.among_others(&mut connection, beating, settings).await?;
     connection.command("commit").await?;
     drop(connection);
-    let replica = replica.among_others(writers.clone(), settings).await?;
     Ok(Tables {
         readers: Readers::new(Pool::Postgres(readers), limit),
         writer: Writer::Pooled(Pooled::new(writers, replica.owner, limit)),

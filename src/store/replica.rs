@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use sqlx::postgres::PgPool;
+use sqlx::Connection as _;
+use sqlx::postgres::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::database::Connection;
+use super::database::{Asked, Connection};
 use super::row::microseconds;
 use super::writes::Owner;
 use super::{StoreError, sql};
@@ -37,6 +38,15 @@ update run set owner = $2, epoch = -1 where owner = $1 and status in ('queued', 
 
 const TAKE_SESSIONS: &str = "
 update session set owner = $2, epoch = -1 where owner = $1 and state not in ('ended', 'failed')";
+
+/// Rows of a replica that was replaced while it was writing them.
+const ADOPT_RUNS: &str = "
+update run set owner = $1, epoch = -1 where status in ('queued', 'running')
+and owner not in (select replica_id from replica)";
+
+const ADOPT_SESSIONS: &str = "
+update session set owner = $1, epoch = -1 where state not in ('ended', 'failed')
+and owner not in (select replica_id from replica)";
 
 /// This replica, in one of its starts.
 pub(super) struct Replica {
@@ -68,7 +78,7 @@ impl Replica {
     ) -> Result<Self, StoreError> {
         let now = microseconds(OffsetDateTime::now_utc());
         let (deployment_id, secret) = deployment(connection, now).await?;
-        let values = [replica_id.into(), now.into(), None::<i64>.into()];
+        let values = [replica_id.into(), now.into()];
         let epoch: Option<(i64,)> = connection.one(sql::START_REPLICA, &values).await?;
         let (epoch,) = epoch.ok_or(StoreError::NotCommitted)?;
         Ok(Self {
@@ -79,12 +89,16 @@ impl Replica {
         })
     }
 
-    /// Shares the database with others: must be seen from now on.
+    /// Shares the database with others: must be seen from now on, beginning with the transaction that
+    /// this is in. The pool is for that alone: no load keeps it from being seen.
     pub(super) async fn among_others(
         self,
+        connection: &mut Connection,
         pool: PgPool,
         settings: &StoreSettings,
     ) -> Result<Self, StoreError> {
+        let values = [self.owner.replica_id.into(), self.owner.epoch.into()];
+        connection.execute(BEAT, &values).await?;
         let lease = Lease {
             pool,
             limit: settings.database_seconds,
@@ -92,9 +106,7 @@ impl Replica {
             renewed: AtomicU64::new(now()),
             steady_since: AtomicU64::new(now()),
         };
-        let replica = Self { lease: Some(lease), ..self };
-        replica.beat().await?;
-        Ok(replica)
+        Ok(Self { lease: Some(lease), ..self })
     }
 
     /// Whether its sessions are still its own.
@@ -108,10 +120,17 @@ impl Replica {
     pub(super) async fn beat(&self) -> Result<(), StoreError> {
         let Some(lease) = &self.lease else { return Ok(()) };
         let asked = now(); // it counts from before it was sent
-        let beat = sqlx::query(BEAT).bind(self.owner.replica_id).bind(self.owner.epoch);
-        let beat = tokio::time::timeout(lease.limit, beat.execute(&lease.pool)).await;
-        let seen = beat.unwrap_or(Err(sqlx::Error::PoolTimedOut))?.rows_affected();
-        if seen == 0 {
+        let beat = async {
+            let mut asked = Asked::of(&lease.pool).await?;
+            let beat = sqlx::query(BEAT).bind(self.owner.replica_id).bind(self.owner.epoch);
+            let seen = beat.execute(&mut *asked.connection).await;
+            asked.answered = seen.is_ok();
+            seen
+        };
+        // several are tried while a lease lasts
+        let limit = lease.limit.min(lease.length / 3);
+        let beat = tokio::time::timeout(limit, beat).await;
+        if beat.unwrap_or(Err(sqlx::Error::PoolTimedOut))?.rows_affected() == 0 {
             lease.renewed.store(0, Ordering::SeqCst);
             return Err(StoreError::Replaced);
         }
@@ -132,28 +151,44 @@ impl Replica {
         }
         let silence = i64::try_from(silence.as_micros()).unwrap_or(i64::MAX);
         let taking = async {
-            let gone: Vec<(Uuid, i64)> = sqlx::query_as(SELECT_GONE)
-                .bind(self.owner.replica_id)
-                .bind(silence)
-                .fetch_all(&lease.pool)
-                .await?;
-            let mut taken = 0;
-            for (replica_id, epoch) in gone {
-                let mut transaction = lease.pool.begin().await?;
-                let replace = sqlx::query(REPLACE).bind(replica_id).bind(epoch).bind(silence);
-                if replace.execute(&mut *transaction).await?.rows_affected() == 0 {
-                    continue;
-                }
-                for statement in [TAKE_RUNS, TAKE_SESSIONS] {
-                    let take = sqlx::query(statement).bind(replica_id).bind(self.owner.replica_id);
-                    take.execute(&mut *transaction).await?;
-                }
-                transaction.commit().await?;
-                taken += 1;
-            }
-            Ok(taken)
+            let mut asked = Asked::of(&lease.pool).await?;
+            let taken = self.take_from_gone(&mut asked.connection, silence).await;
+            asked.answered = taken.is_ok();
+            taken
         };
-        tokio::time::timeout(lease.limit, taking).await.unwrap_or(Err(StoreError::TooSlow))
+        let taken = tokio::time::timeout(lease.limit, taking).await;
+        Ok(taken.unwrap_or(Err(sqlx::Error::PoolTimedOut))?)
+    }
+
+    async fn take_from_gone(
+        &self,
+        connection: &mut PgConnection,
+        silence: i64,
+    ) -> Result<usize, sqlx::Error> {
+        let gone: Vec<(Uuid, i64)> = sqlx::query_as(SELECT_GONE)
+            .bind(self.owner.replica_id)
+            .bind(silence)
+            .fetch_all(&mut *connection)
+            .await?;
+        let mut taken = 0;
+        for (replica_id, epoch) in gone {
+            let mut transaction = connection.begin().await?;
+            let replace = sqlx::query(REPLACE).bind(replica_id).bind(epoch).bind(silence);
+            if replace.execute(&mut *transaction).await?.rows_affected() == 0 {
+                continue;
+            }
+            for statement in [TAKE_RUNS, TAKE_SESSIONS] {
+                let take = sqlx::query(statement).bind(replica_id).bind(self.owner.replica_id);
+                take.execute(&mut *transaction).await?;
+            }
+            transaction.commit().await?;
+            taken += 1;
+        }
+        for statement in [ADOPT_RUNS, ADOPT_SESSIONS] {
+            let adopt = sqlx::query(statement).bind(self.owner.replica_id);
+            adopt.execute(&mut *connection).await?;
+        }
+        Ok(taken)
     }
 }
 

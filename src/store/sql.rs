@@ -5,11 +5,11 @@ use sqlx::AssertSqlSafe;
 use crate::domain::list::RunFilter;
 use crate::domain::run::{RunKind, RunStatus};
 
-/// A replica that is new here begins its first epoch, one that is known its next.
+/// A replica that is known begins its next epoch; one that is new, or was replaced and forgotten, one
+/// that it never had.
 pub(super) const START_REPLICA: &str = "
-insert into replica (replica_id, epoch, started_at, seen_at) values ($1, 1, $2, $3)
-on conflict (replica_id) do update set
-    epoch = replica.epoch + 1, started_at = excluded.started_at, seen_at = excluded.seen_at
+insert into replica (replica_id, epoch, started_at) values ($1, $2, $2)
+on conflict (replica_id) do update set epoch = replica.epoch + 1, started_at = excluded.started_at
 returning epoch";
 
 pub(super) const SELECT_REPLICA: &str = "select replica_id from replica limit 1";
@@ -37,7 +37,7 @@ insert into session (session_id, tenant, owner, epoch, state, body, sandbox) val
 
 pub(super) const UPDATE_SESSION: &str = "
 update session set state = $3, body = $4, ended_at = $5
-where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
+where session_id = $1 and tenant = $2 and owner = $6 and state not in ('ended', 'failed')";
 
 pub(super) const SELECT_SESSION: &str = "
 select body from session where session_id = $1 and tenant = $2";
@@ -52,6 +52,10 @@ select body from session where tenant = $1 and session_id > $2 order by session_
 pub(super) const SELECT_LEFT_SESSIONS: &str = "
 select tenant, body, sandbox from session
 where owner = $1 and epoch <> $2 and state not in ('ended', 'failed')";
+
+/// Of every replica.
+pub(super) const SELECT_SANDBOXES: &str = "
+select sandbox from session where sandbox is not null and state not in ('ended', 'failed')";
 
 pub(super) const SELECT_OPEN_SESSIONS: &str = "
 select tenant, session_id from session
@@ -147,8 +151,8 @@ select path, blob, size_bytes, mime, sha256 from output_file
 where run_id = $1 and tenant = $2 and path = $3";
 
 pub(super) const FURNISH_SESSION: &str = "
-update session set owner = $3, epoch = $4, state = $5, body = $6, sandbox = $7
-where session_id = $1 and tenant = $2 and state not in ('ended', 'failed')";
+update session set epoch = $4, state = $5, body = $6, sandbox = $7
+where session_id = $1 and tenant = $2 and owner = $3 and state not in ('ended', 'failed')";
 
 /// Every tenant that has runs, by one look into an index for each.
 pub(super) const SELECT_RUN_TENANTS: &str = "
@@ -193,7 +197,7 @@ pub(super) const DELETE_SESSION: &str = "
 delete from session where session_id = $1 and state in ('ended', 'failed')";
 
 pub(super) const DELETE_OLD_KEYS: &str = "
-delete from idempotency where (tenant, route, idempotency_key) in (
+delete from idempotency where created_at < $1 and (tenant, route, idempotency_key) in (
     select tenant, route, idempotency_key from idempotency where created_at < $1
     order by created_at limit $2)";
 

@@ -20,6 +20,7 @@ use super::{
     Expired, Finish, Keep, Open, OpenSession, Store, StoreError, StoredFile, retention, sql,
 };
 use crate::domain::claim::{Claim, Claimed, Key, Subject};
+use crate::domain::coded::chain;
 use crate::domain::execution::{Failure, FailureKind};
 use crate::domain::id::{Maker, RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
@@ -298,7 +299,13 @@ impl Store for Tables {
     async fn recover_runs(&self) -> Result<usize, StoreError> {
         let runs: Vec<(String, i64, String)> = self.of_replica(sql::SELECT_LEFT_RUNS).await?;
         for (tenant, epoch, summary) in &runs {
-            let summary = after_the_end(from_json(summary)?);
+            let summary = match from_json(summary) {
+                Ok(summary) => after_the_end(summary),
+                Err(error) => {
+                    tracing::error!(error = chain(&error), "a run that is open cannot be read");
+                    continue;
+                }
+            };
             let row = FinishRow::of(tenant, &summary)?;
             self.writer.write(Write::FinishRun(Box::new(row), *epoch)).await?;
         }
@@ -316,6 +323,15 @@ impl Store for Tables {
             })
         };
         sessions.into_iter().map(open).collect()
+    }
+
+    async fn sandboxes(&self) -> Result<Vec<SandboxRecord>, StoreError> {
+        let records: Vec<(String,)> = self.readers.all(sql::SELECT_SANDBOXES, &[]).await?;
+        records.iter().map(|(record,)| from_json(record)).collect()
+    }
+
+    fn may_serve(&self) -> Result<(), StoreError> {
+        self.replica.check()
     }
 
     async fn open(&self) -> Result<Open, StoreError> {

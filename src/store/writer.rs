@@ -97,10 +97,12 @@ impl Pooled {
     async fn write(&self, write: Write) -> Result<Done, StoreError> {
         let (pool, owner, limit) = (self.pool.clone(), self.owner, self.limit);
         let written = tokio::spawn(async move {
-            let acquired = tokio::time::timeout(limit, pool.acquire()).await;
+            let deadline = tokio::time::Instant::now() + limit;
+            let acquired = tokio::time::timeout_at(deadline, pool.acquire()).await;
             let mut connection =
                 Connection::Postgres(acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut))?);
-            let done = tokio::time::timeout(limit, alone(&mut connection, owner, &write)).await;
+            let done = alone(&mut connection, owner, &write);
+            let done = tokio::time::timeout_at(deadline, done).await;
             let done = done.unwrap_or(Err(StoreError::TooSlow));
             if done.as_ref().is_err_and(|error| !matches!(error, StoreError::Claimed)) {
                 connection.give_up();

@@ -69,7 +69,7 @@ impl Write {
                 take_key(connection, claim.as_ref()).await?;
                 own_session(connection, sql::INSERT_SESSION, row, owner).await?
             }
-            Self::UpdateSession(row) => update_session(connection, row).await?,
+            Self::UpdateSession(row) => update_session(connection, row, owner).await?,
             Self::FurnishSession(row) => {
                 own_session(connection, sql::FURNISH_SESSION, row, owner).await?
             }
@@ -132,7 +132,11 @@ async fn own_session(
     connection.execute(statement, &values).await
 }
 
-async fn update_session(connection: &mut Connection, row: &SessionRow) -> Result<u64, sqlx::Error> {
+async fn update_session(
+    connection: &mut Connection,
+    row: &SessionRow,
+    owner: Owner,
+) -> Result<u64, sqlx::Error> {
     if row.release_key {
         connection.execute(sql::RELEASE_SESSION_KEY, &[row.session_id.into()]).await?;
     }
@@ -142,6 +146,7 @@ async fn update_session(connection: &mut Connection, row: &SessionRow) -> Result
         row.state.into(),
         (&row.body).into(),
         row.ended_at.into(),
+        owner.replica_id.into(),
     ];
     connection.execute(sql::UPDATE_SESSION, &values).await
 }

@@ -129,12 +129,13 @@ async fn a_sandbox_elsewhere_is_taken_over_with_its_state() {
     let Some(database) = Database::new() else { return };
     let double = Double::start(&[]);
     let url = database.url();
-    let start = || {
+    let (its_folder, folder) = (open_folder(), open_folder());
+    let start = |folder: &tempfile::TempDir| {
         let mut settings = double.settings();
         settings.extend([("DATABASE_URL", url.as_str()), LEASE]);
-        Server::start(&settings)
+        Server::start_in(&folder.path().join("data"), &settings)
     };
-    let (gone, heir) = (start(), start());
+    let (gone, heir) = (start(&its_folder), start(&folder));
     let (left, caller) = (gone.caller(), heir.caller());
     let session = left.session().await;
     session.exec("x = 41").await;
@@ -152,6 +153,12 @@ async fn a_sandbox_elsewhere_is_taken_over_with_its_state() {
     })
     .await;
     assert_eq!((&execution["text"], &execution["state_lost"]), (&json!("42"), &json!(false)));
+    // the one that was gone comes back, and finds a sandbox that it has made once
+    let back = start(&its_folder);
+    let elsewhere = back.caller().post(&session.path("/exec"), json!({"code": "x"})).await;
+    assert_eq!(problem(&elsewhere), (409, "session_elsewhere".to_owned()));
+    let execution = mine.exec("x + 2").await;
+    assert_eq!((&execution["text"], &execution["state_lost"]), (&json!("43"), &json!(false)));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::postgres::{self, Database};
-use crate::support::server::Server;
+use crate::support::server::{Server, open_folder};
 use crate::support::{Caller, answer, must_come};
 
 const RUN: &str = "01a22ce8-0000-7000-8000-000000000001";
@@ -64,4 +64,28 @@ async fn what_nobody_works_on_is_ended_and_its_key_is_free() {
     })
     .await;
     assert_eq!((&stray["state"], &stray["end_reason"]), (&json!("failed"), &json!("failed")));
+}
+
+/// One that the database refuses each time, as nothing of ours is known to be.
+#[tokio::test]
+async fn an_end_that_is_never_taken_holds_nobody_up() {
+    let Some(database) = Database::new() else { return };
+    let folder = open_folder();
+    let data_dir = folder.path().join("data");
+    let start = || Server::start_in(&data_dir, &[("DATABASE_URL", &database.url())]);
+    let first = start();
+    let (_, run) = first.caller().post("/v1/execute", json!({"code": "print('once')"})).await;
+    let id = run["run_id"].as_str().unwrap();
+    let (_, run) = first.caller().get(&format!("/v1/runs/{id}")).await;
+    first.signal(libc::SIGTERM);
+    assert!(first.wait().success());
+    let end = json!({
+        "tenant": "default", "epoch": 1, "run": run, "files": [], "release_key": false,
+        "conversation": "\0",
+    });
+    let waiting = data_dir.join("journal").join(format!("{id}.json"));
+    std::fs::write(&waiting, end.to_string()).unwrap();
+    let second = start();
+    assert_eq!(second.caller().session().await.text("1").await, "1");
+    assert!(waiting.exists(), "it is left for people to look at");
 }

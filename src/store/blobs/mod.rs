@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::folder::Folder;
 use self::outbox::Outbox;
 use self::remote::Remote;
-use self::staged::Staged;
+use self::staged::{Room, Staged};
 use self::sweep::sweep;
 use self::written::Written;
 use crate::config::Bucket;
@@ -62,7 +62,7 @@ impl Blobs {
         let blob = name_of(&ExecutionId::new().to_string());
         match &self.0 {
             Place::Folder(folder) => folder.write(blob, content).await,
-            Place::Bucket(outbox) => outbox.write(blob, content).await,
+            Place::Bucket(outbox) => outbox.write(blob, Room::Bounded, content).await,
         }
     }
 
@@ -81,7 +81,7 @@ impl Blobs {
             Place::Folder(folder) => folder.put(&blob, content).await?,
             Place::Bucket(outbox) => {
                 let content = futures::stream::iter([Ok(content)]).boxed();
-                outbox.write(blob.clone(), content).await?;
+                outbox.write(blob.clone(), Room::Needed, content).await?;
             }
         }
         Ok(blob)

@@ -14,7 +14,7 @@ use tokio_util::io::ReaderStream;
 use tokio_util::sync::CancellationToken;
 
 use super::remote::{NotSent, Remote};
-use super::staged::{Next, Staged};
+use super::staged::{Next, Room, Staged};
 use super::written::Written;
 use crate::domain::coded::chain;
 use crate::store::StoreError;
@@ -66,9 +66,10 @@ impl Outbox {
     pub(super) async fn write(
         self: &Arc<Self>,
         blob: String,
+        room: Room,
         mut content: BoxStream<'_, std::io::Result<Bytes>>,
     ) -> Result<Written, StoreError> {
-        let mut partial = self.staged.begin(blob).await?;
+        let mut partial = self.staged.begin(blob, room).await?;
         while let Some(piece) = content.next().await {
             partial.add(&piece.map_err(StoreError::Content)?).await?;
         }
@@ -256,7 +257,7 @@ mod tests {
         let outbox = Arc::clone(outbox);
         tokio::spawn(async move {
             let content = futures::stream::iter([Ok(Bytes::from(content))]).boxed();
-            outbox.write("ab/one".to_owned(), content).await.expect("written");
+            outbox.write("ab/one".to_owned(), Room::Bounded, content).await.expect("written");
         })
     }
 

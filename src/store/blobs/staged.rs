@@ -71,13 +71,13 @@ impl Staged {
     }
 
     /// Begins a blob, which is there once it is committed.
-    pub(super) async fn begin(&self, blob: String) -> Result<Partial<'_>, StoreError> {
+    pub(super) async fn begin(&self, blob: String, room: Room) -> Result<Partial<'_>, StoreError> {
         let version = self.number();
         let path = self.folder.join(format!("{}.{version}{PARTIAL}", file_name(&blob)));
         // made before the file, so that a begin that is dropped removes it
         let tally = Tally::default();
         let mut partial =
-            Partial { staged: self, blob, version, path, reserved: 0, file: None, tally };
+            Partial { staged: self, blob, room, version, path, reserved: 0, file: None, tally };
         partial.reserve(LEAST_BYTES)?;
         let file = File::create(&partial.path).await.map_err(StoreError::Content)?;
         partial.file = Some(BufWriter::with_capacity(PIECE_BYTES, file));
@@ -147,10 +147,20 @@ impl Staged {
     }
 }
 
+/// Whether a blob may be refused for want of room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// A file: its run has its result without it.
+    Bounded,
+    /// A payload, without which a run would not end: it would lie in the journal, on the same disk.
+    Needed,
+}
+
 /// A blob that is being written; when dropped before its end nothing stays of it.
 pub(super) struct Partial<'a> {
     staged: &'a Staged,
     blob: String,
+    room: Room,
     version: u64,
     path: PathBuf,
     reserved: u64,
@@ -202,7 +212,7 @@ impl Partial<'_> {
     fn reserve(&mut self, more: u64) -> Result<(), StoreError> {
         let mut inside = self.staged.inside();
         let counted = inside.counted.saturating_add(more);
-        if counted > self.staged.most_bytes {
+        if self.room == Room::Bounded && counted > self.staged.most_bytes {
             return Err(StoreError::BlobsFull);
         }
         inside.counted = counted;
@@ -282,7 +292,7 @@ mod tests {
     use super::*;
 
     async fn stage(staged: &Staged, blob: &str, content: &str) -> Result<Written, StoreError> {
-        let mut partial = staged.begin(blob.to_owned()).await?;
+        let mut partial = staged.begin(blob.to_owned(), Room::Bounded).await?;
         partial.add(&Bytes::copy_from_slice(content.as_bytes())).await?;
         partial.commit().await
     }
@@ -305,7 +315,7 @@ mod tests {
             written.sha256,
             "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
         );
-        let mut dropped = staged.begin("cd/two".to_owned()).await.expect("begun");
+        let mut dropped = staged.begin("cd/two".to_owned(), Room::Bounded).await.expect("begun");
         dropped.add(&Bytes::from_static(b"tw")).await.expect("added");
         assert_eq!(files(folder.path()).len(), 2);
         drop(dropped);

@@ -13,6 +13,7 @@ use super::{Place, close, ended, file, finish, run, session, tenants};
 
 every_store! {
     any_text_comes_back_as_it_was,
+    a_path_is_kept_however_long_it_is,
     what_no_database_can_hold_is_found_nowhere,
 }
 
@@ -72,6 +73,26 @@ async fn any_text_comes_back_as_it_was(place: &Place) {
         opened.store.insert_session(&tenant, &known, None).await.unwrap();
         assert!(opened.store.session(&tenant, known.id).await.unwrap() == Some(known), "{number}");
     }
+    close(opened).await;
+}
+
+/// Longer than what an index takes, and not to be made shorter.
+async fn a_path_is_kept_however_long_it_is(place: &Place) {
+    let opened = place.open().await;
+    let (tenant, _) = tenants();
+    let letters = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    let mut state: u64 = 1;
+    let path: String = (0..4096)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(letters[(state >> 58) as usize])
+        })
+        .collect();
+    let ended = ended(super::begun(&opened, &tenant).await, "x");
+    let long = StoredFile { path: path.clone(), ..file("a") };
+    assert!(super::end(&opened, &tenant, &ended, std::slice::from_ref(&long)).await);
+    let found = opened.store.output_file(&tenant, ended.summary.id, &path).await.unwrap();
+    assert_eq!(found, Some(long));
     close(opened).await;
 }
 
