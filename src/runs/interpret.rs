@@ -163,7 +163,12 @@ impl Desk {
         drop(lease);
         match failed {
             None => Ok(run),
-            Some(source) => Err(RunError::ModelFailed { run_id: run.summary.id, source }),
+            Some(source) => {
+                // a run whose model failed ends as a run with an error
+                let told = serde_json::to_string(&run).expect("runs have string keys");
+                ticket.log.complete(told);
+                Err(RunError::ModelFailed { run_id: run.summary.id, source })
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::coded::{Class, Coded, chain};
+use crate::domain::coded::chain;
 use crate::domain::id::{RunId, Tenant};
 use crate::domain::run::Run;
 use crate::store::{Finish, Store, StoreError, StoredFile};
@@ -202,12 +202,12 @@ impl Entry {
         let finish = Finish { run, files, events, conversation, epoch, release_key };
         match store.finish_run(&Tenant::named(tenant), &finish).await {
             Ok(_) => Ok(true), // it may have ended before: that end stays
-            Err(error) if error.code().class == Class::Unavailable => Err(error),
-            Err(error) => {
+            Err(error @ (StoreError::Database(_) | StoreError::Row(_))) => {
                 let id = finish.run.summary.id;
                 tracing::error!(run.id = %id, error = chain(&error), "an end in the journal is not taken");
                 Ok(false)
             }
+            Err(error) => Err(error),
         }
     }
 }

@@ -307,21 +307,18 @@ impl Desk {
         registered: Registered,
     ) -> Result<Answer, RunError> {
         let result = self.work(ticket, order).await;
-        let data = match &result {
-            Ok(answer) => serde_json::to_string(answer).ok(),
-            // a run whose model failed ends as a run with an error
+        match &result {
+            Ok(answer) => {
+                ticket
+                    .log
+                    .complete(serde_json::to_string(answer).expect("answers have string keys"));
+            }
             Err(RunError::ModelFailed { run_id, source }) => {
                 tracing::error!(run.id = %run_id, error = chain(source), "a run's model failed");
-                let run = self.store.run(&ticket.tenant, *run_id).await.ok().flatten();
-                run.and_then(|run| serde_json::to_string(&run).ok())
             }
-            Err(_) => None,
-        };
-        if let Some(data) = data {
-            ticket.log.complete(data);
+            Err(_) => {}
         }
-        let has_ended = matches!(&result, Err(RunError::ModelFailed { .. })); // and was written down
-        if let (Err(error), Some(summary), false) = (&result, ticket.queued.clone(), has_ended) {
+        if let (Err(error), Some(summary)) = (&result, ticket.queued.clone()) {
             // one that failed before it began is ended here; one that began has ended itself
             if !ticket.log.is_closed() {
                 self.finish_unstarted(ticket, summary, error).await;

@@ -245,8 +245,13 @@ impl Sessions {
                 None => Err(SessionError::NotFound(id)),
             };
         };
-        if self.outlives(&slot) {
-            self.store.may_serve()?; // another replica may have it by now
+        // another replica may have its sandbox by now
+        if slot.sandbox().is_ok()
+            && self.outlives(&slot)
+            && let Err(error) = self.store.may_serve()
+        {
+            slot.doom(reason);
+            return Err(error.into());
         }
         match slot.end(reason) {
             Ended::Before => return Ok(false),

@@ -49,8 +49,11 @@ impl Sessions {
             .partition(|open| self.live().contains_key(&open.session.id));
         for OpenSession { tenant, session, .. } in known {
             // it was taken up, and that was not written
-            if let Ok(slot) = self.slot(&tenant, session.id) {
-                self.write_taken_up(&slot).await?;
+            if let Ok(slot) = self.slot(&tenant, session.id)
+                && let Err(error) = self.write_taken_up(&slot).await
+            {
+                let (id, cause) = (session.id, chain(&error));
+                tracing::warn!(session.id = %id, error = cause, "a session that was taken up is not written yet");
             }
         }
         let open = open.into_iter();

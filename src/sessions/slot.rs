@@ -47,6 +47,8 @@ struct Inside {
     expires: Instant,
     idle: Duration,
     last_used: Instant,
+    /// Why it is to end, where that was refused for now.
+    doomed: Option<EndReason>,
 }
 
 impl Inside {
@@ -84,6 +86,7 @@ impl Slot {
                 sandbox: None,
                 expires: now + lifetime,
                 last_used: now,
+                doomed: None,
             }),
         }
     }
@@ -229,8 +232,16 @@ impl Slot {
     }
 
     /// Why it must end now. Use puts off falling idle, but a lifetime is a lifetime.
+    /// It ends as soon as it may.
+    pub(super) fn doom(&self, reason: EndReason) {
+        self.inside().doomed = Some(reason);
+    }
+
     pub(super) fn overdue(&self, now: Instant) -> Option<EndReason> {
         let due = self.deadline()?;
+        if let Some(reason) = self.inside().doomed {
+            return Some(reason);
+        }
         if now < due {
             return None;
         }

@@ -46,7 +46,7 @@ pub(super) async fn open(
     connection.command("lock table deployment in share row exclusive mode").await?;
     let replica = Replica::start(&mut connection, id).await?;
     let beating = pool(1, limit, &options);
-    let replica = replica.among_others(&mut connection, beating, settings).await?;
+    let replica = replica.among_others(&mut connection, beating, writers.clone(), settings).await?;
     connection.command("commit").await?;
     drop(connection);
     Ok(Tables {

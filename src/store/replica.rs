@@ -59,7 +59,10 @@ pub(super) struct Replica {
 
 /// The right to serve its sessions, which others respect while it is renewed.
 struct Lease {
+    /// For being seen alone: no load keeps it from that.
     pool: PgPool,
+    /// For taking over.
+    writers: PgPool,
     /// For one statement.
     limit: Duration,
     /// How long it lasts.
@@ -90,17 +93,19 @@ impl Replica {
     }
 
     /// Shares the database with others: must be seen from now on, beginning with the transaction that
-    /// this is in. The pool is for that alone: no load keeps it from being seen.
+    /// this is in. The pool is for that alone.
     pub(super) async fn among_others(
         self,
         connection: &mut Connection,
         pool: PgPool,
+        writers: PgPool,
         settings: &StoreSettings,
     ) -> Result<Self, StoreError> {
         let values = [self.owner.replica_id.into(), self.owner.epoch.into()];
         connection.execute(BEAT, &values).await?;
         let lease = Lease {
             pool,
+            writers,
             limit: settings.database_seconds,
             length: settings.replica_lease_seconds,
             renewed: AtomicU64::new(now()),
@@ -151,7 +156,7 @@ impl Replica {
         }
         let silence = i64::try_from(silence.as_micros()).unwrap_or(i64::MAX);
         let taking = async {
-            let mut asked = Asked::of(&lease.pool).await?;
+            let mut asked = Asked::of(&lease.writers).await?;
             let taken = self.take_from_gone(&mut asked.connection, silence).await;
             asked.answered = taken.is_ok();
             taken

@@ -257,3 +257,26 @@ fn migrate_makes_the_tables_and_a_later_version_s_are_refused() {
         assert!(said.contains("written by a later version of this program"), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_sandbox_elsewhere_that_another_may_serve_is_ended_once_that_is_known() {
+    let Some(server) = postgres::Server::start_private() else { return };
+    let double = Double::start(&[]);
+    let url = server.url();
+    let mut settings = double.settings();
+    settings.extend([("DATABASE_URL", url.as_str()), LEASE]);
+    let service = Server::start(&settings);
+    let caller = service.caller();
+    let session = caller.session().await;
+    server.stop(postgres::Stop::Fast);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        caller.get("/readyz").await; // until its lease is out
+    }
+    let delete = answer(caller.request(Method::DELETE, &session.path(""))).await;
+    assert_eq!(problem(&delete), (503, "store_unavailable".to_owned()));
+    server.start();
+    let path = format!("/v1/sessions/{}", session.id);
+    let ended = becomes(&caller, &path, "state", "ended").await;
+    assert_eq!(ended["end_reason"], "deleted");
+}
