@@ -232,6 +232,10 @@ problem_groups! {
     Addressed {
         BadAddress = 400, "A part of the path or query cannot be read";
     }
+    /// Routes that ask the database and make no sandbox.
+    Stored {
+        Unavailable = 503, "The database cannot be used now; trying again is safe";
+    }
     /// Routes that take a body.
     Bodied {
         Malformed = 400, "The body cannot be read";
@@ -259,7 +263,7 @@ problem_groups! {
     /// Routes below one session.
     InSession {
         NoSession = 404, "There is no such session, or no such file in it";
-        Conflict = 409, "The session's queue is full, it is still starting, or it cannot do that";
+        Conflict = 409, "The session's queue is full, it is still starting, another replica serves it, or it cannot do that";
         Gone = 410, "The session has ended; `detail` says when and why";
     }
     /// Routes that make sandboxes.

@@ -13,7 +13,7 @@ use super::download::Download;
 use super::extract::{Path, Query, Tenant};
 use super::files::file_path;
 use super::list::{List, Order, PageQuery};
-use super::problem::{Addressed, Checked, Guarded, Parts, Problem};
+use super::problem::{Addressed, Checked, Guarded, Parts, Problem, Stored};
 use super::respond;
 use crate::domain::file::Part;
 use crate::domain::id::{RunId, SessionId};
@@ -51,7 +51,7 @@ pub(super) struct RunsQuery {
 
 /// List runs without what they put out.
 #[utoipa::path(get, path = "/v1/runs", tag = "runs", params(RunsQuery),
-    responses((status = 200, description = "One page", body = List<RunSummary>), Guarded, Addressed,
+    responses((status = 200, description = "One page", body = List<RunSummary>), Guarded, Addressed, Stored,
         (status = 422, description = "A part of the query is out of its range", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_runs(
     State(state): State<ApiState>,
@@ -73,7 +73,7 @@ pub(super) async fn list_runs(
 
 /// Read a run whole; it outlives its session.
 #[utoipa::path(get, path = "/v1/runs/{run_id}", tag = "runs", params(("run_id" = RunId, Path, description = "The run")),
-    responses((status = 200, description = "The run", body = Run), Guarded, Addressed,
+    responses((status = 200, description = "The run", body = Run), Guarded, Addressed, Stored,
         (status = 404, description = "There is no such run", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_run(
     State(state): State<ApiState>,
@@ -85,9 +85,9 @@ pub(super) async fn get_run(
 
 /// Cancel a run. What it has done until then is recorded.
 #[utoipa::path(post, path = "/v1/runs/{run_id}/cancel", tag = "runs", params(("run_id" = RunId, Path, description = "The run")),
-    responses((status = 202, description = "It has been told to end; the run as it is now", body = Run), Guarded, Addressed,
+    responses((status = 202, description = "It has been told to end; the run as it is now", body = Run), Guarded, Addressed, Stored,
         (status = 404, description = "There is no such run", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It has ended", body = Problem, content_type = "application/problem+json")))]
+        (status = 409, description = "It has ended, or another replica works on it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn cancel_run(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -102,7 +102,7 @@ pub(super) async fn cancel_run(
     params(("run_id" = RunId, Path, description = "The run"), ("Last-Event-ID" = Option<u64>, Header, description = "Only events after this one")),
     responses((status = 200, description = "Server-sent events", body = String, content_type = "text/event-stream"), Guarded, Addressed,
         (status = 404, description = "There is no such run", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "As many streams are read as may", body = Problem, content_type = "application/problem+json")))]
+        (status = 503, description = "As many streams are read as may, or the database cannot be used, now; trying again is safe", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn run_events(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -120,7 +120,7 @@ pub(super) async fn run_events(
 /// Get a file that a run made; it outlives its session.
 #[utoipa::path(get, path = "/v1/runs/{run_id}/files/{*path}", tag = "runs",
     params(("run_id" = RunId, Path, description = "The run"), ("path" = String, Path, description = "Relative to the files folder")),
-    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, Checked, Parts,
+    responses((status = 200, description = "The content", body = Vec<u8>, content_type = "*/*"), Guarded, Addressed, Stored, Checked, Parts,
         (status = 404, description = "There is no such run, or no such file of it", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_run_file(
     State(state): State<ApiState>,

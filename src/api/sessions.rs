@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::ApiState;
 use super::extract::{Json, Path, Query, Tenant};
 use super::list::{List, PageQuery};
-use super::problem::{Addressed, Bodied, Guarded, InSession, Making, Problem};
+use super::problem::{Addressed, Bodied, Guarded, InSession, Making, Problem, Stored};
 use super::respond::key;
 use super::seconds::Seconds;
 use crate::domain::id::SessionId;
@@ -108,7 +108,7 @@ pub(super) async fn create_session(
 
 /// List sessions, ended ones included.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(PageQuery),
-    responses((status = 200, description = "One page", body = List<Session>), Guarded, Addressed,
+    responses((status = 200, description = "One page", body = List<Session>), Guarded, Addressed, Stored,
         (status = 422, description = "A part of the query is out of its range", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_sessions(
     State(state): State<ApiState>,
@@ -122,7 +122,7 @@ pub(super) async fn list_sessions(
 
 /// Read a session, also one that has ended.
 #[utoipa::path(get, path = "/v1/sessions/{session_id}", tag = "sessions", params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 200, description = "The session", body = Session), Guarded, Addressed,
+    responses((status = 200, description = "The session", body = Session), Guarded, Addressed, Stored,
         (status = 404, description = "There is no such session", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_session(
     State(state): State<ApiState>,
@@ -135,7 +135,7 @@ pub(super) async fn get_session(
 /// Change a session: its lifetime counts from now.
 #[utoipa::path(patch, path = "/v1/sessions/{session_id}", tag = "sessions", request_body = ChangeSessionRequest,
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 200, description = "The session as it is now", body = Session), Guarded, Bodied, InSession))]
+    responses((status = 200, description = "The session as it is now", body = Session), Guarded, Bodied, InSession, Stored))]
 pub(super) async fn change_session(
     State(state): State<ApiState>,
     Tenant(tenant): Tenant,
@@ -148,7 +148,8 @@ pub(super) async fn change_session(
 /// Stop the running cell, its state kept where the provider can. Does nothing when none runs.
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/interrupt", tag = "sessions",
     params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 204, description = "It has been told to stop"), Guarded, Addressed,
+    responses((status = 204, description = "It has been told to stop"), Guarded, Addressed, Stored,
+        (status = 409, description = "Another replica serves it", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such session", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "The session has ended; `detail` says when and why", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn interrupt(
@@ -162,7 +163,8 @@ pub(super) async fn interrupt(
 
 /// End a session at once, busy or not. Ending it again changes nothing.
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}", tag = "sessions", params(("session_id" = SessionId, Path, description = "The session")),
-    responses((status = 204, description = "It has ended"), Guarded, Addressed,
+    responses((status = 204, description = "It has ended"), Guarded, Addressed, Stored,
+        (status = 409, description = "Another replica serves it", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such session", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_session(
     State(state): State<ApiState>,

@@ -73,6 +73,7 @@ async fn a_session_is_served_by_its_replica_alone_and_seen_at_each() {
     let exec = other.post(&there.path("/exec"), json!({"code": "1"})).await;
     assert_eq!(problem(&exec), elsewhere);
     assert_eq!(problem(&answer(other.request(Method::DELETE, &there.path(""))).await), elsewhere);
+    assert_eq!(problem(&other.post(&there.path("/interrupt"), json!({})).await), elsewhere);
     let run = running(&here).await;
     let cancel = other.post(&format!("/v1/runs/{}/cancel", run.as_str().unwrap()), json!({})).await;
     assert_eq!(problem(&cancel), (409, "run_elsewhere".to_owned()));
