@@ -31,6 +31,9 @@ fn act() -> Result<ExitCode, Box<dyn std::error::Error>> {
         Action::Check(settings) => {
             return Ok(if app::check(&settings)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
+        Action::Healthcheck(settings) => {
+            println!("{}", app::healthcheck(settings.server.listen)?);
+        }
         Action::Migrate(settings) => app::migrate(&settings)?,
         Action::Guest(GuestAction::Install(settings)) => match settings.provider {
             GuestKind::Local => drop(local::install(&settings.guest)?),

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::domain::build::VERSION;
+
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection to AWS may lie unused before a call takes a new one.
 #[cfg(feature = "bedrock")]
@@ -60,7 +62,7 @@ pub fn planned(plan: &ClientPlan<'_>) -> Result<reqwest::Client, ClientError> {
         .redirect(reqwest::redirect::Policy::none())
         .http1_only() // object_store brings HTTP/2 into the library, which no call here was made for
         .connect_timeout(CONNECT_LIMIT)
-        .user_agent(concat!("interpreterd/", env!("CARGO_PKG_VERSION")));
+        .user_agent(format!("interpreterd/{VERSION}"));
     if let Some(limit) = plan.limit {
         builder = builder.timeout(limit);
     }

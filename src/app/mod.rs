@@ -2,6 +2,7 @@
 
 mod check;
 mod duties;
+mod healthcheck;
 mod serve;
 
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use check::check;
+pub use healthcheck::healthcheck;
 
 use duties::Duties;
 
@@ -22,6 +24,7 @@ use crate::api::{self, ApiState};
 use crate::config::{self, Settings};
 use crate::llm::LlmError;
 use crate::llm::connect::Models;
+use crate::net::ClientError;
 use crate::runs::Runs;
 use crate::runs::journal::{Journal, Replayed};
 use crate::sandbox::local::user::{Taken, UserError, give_up_root};
@@ -81,6 +84,15 @@ pub enum AppError {
     /// The address cannot be listened on.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
+    /// The service does not answer.
+    #[error("no service answers at {0}")]
+    Silent(SocketAddr, #[source] reqwest::Error),
+    /// The service cannot be asked.
+    #[error("the service cannot be asked")]
+    Asking(#[from] ClientError),
+    /// The service is not ready.
+    #[error("the service at {0} is not ready: {1}")]
+    NotReady(SocketAddr, String),
     /// The runtime, a folder or a signal cannot be set up.
     #[error("the process cannot be set up")]
     Process(#[from] std::io::Error),

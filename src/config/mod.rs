@@ -29,6 +29,7 @@ pub use model::{ModelEntry, ModelError, ModelProtocol, ModelSettings};
 pub use pydantic::{PydanticEntry, PydanticError, PydanticServer, PydanticSettings};
 pub use store::{Database, DatabaseError, StoreSettings};
 
+use crate::domain::build;
 use file::{Tables, with_file};
 
 /// The names of all environment variables of ours begin so.
@@ -36,7 +37,7 @@ pub const ENV_PREFIX: &str = "INTERPRETERD_";
 
 /// A code interpreter for language models, as a service.
 #[derive(Debug, Parser)]
-#[command(name = "interpreterd", version, about, max_term_width = 100)]
+#[command(name = "interpreterd", version = build::line(), about, max_term_width = 100)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
@@ -52,6 +53,8 @@ pub enum Action {
     Migrate(Box<Settings>),
     /// Say what works on this machine and what is missing; exits 0 when `serve` would start.
     Check(Box<Settings>),
+    /// Ask the service that runs with the same settings whether it is ready; exits 0 when it is.
+    Healthcheck(Box<Settings>),
     /// The Python that cells run on.
     #[command(subcommand)]
     Guest(GuestAction),
@@ -339,7 +342,7 @@ pub fn read() -> Result<CommandLine, ConfigError> {
             settings.pydantic.resolve(tables.pydantic, default)?;
         }
         Action::Guest(GuestAction::Install(settings)) => settings.guest.fix_folder(),
-        Action::Openapi | Action::Settings => {}
+        Action::Healthcheck(_) | Action::Openapi | Action::Settings => {}
     }
     Ok(line)
 }

@@ -1,5 +1,6 @@
 //! The words of the service as types: no I/O, no HTTP, no SQL.
 
+pub mod build;
 pub mod claim;
 pub mod coded;
 pub mod crash;

@@ -17,6 +17,7 @@ use super::tables::Tables;
 use super::writer::{Pooled, Writer};
 use super::{StoreError, migrations};
 use crate::config::StoreSettings;
+use crate::domain::build::VERSION;
 
 /// A connection that lay unused for longer is tried before it is used.
 const TRUSTED: Duration = Duration::from_secs(1);
@@ -33,7 +34,7 @@ pub(super) async fn open(
     blobs: Blobs,
 ) -> Result<Tables, StoreError> {
     let options = PgConnectOptions::from_str(url.expose_secret())?
-        .application_name(concat!("interpreterd/", env!("CARGO_PKG_VERSION")));
+        .application_name(&format!("interpreterd/{VERSION}"));
     let limit = settings.database_seconds;
     migrate(url).await?;
     let reading = settings.database_connections / 4;

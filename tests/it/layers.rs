@@ -13,6 +13,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
             "config",
             "domain",
             "llm",
+            "net",
             "runs",
             "sandbox",
             "sessions",
@@ -31,7 +32,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("domain", &[]),
     ("config", &["domain"]),
     ("telemetry", &["config"]),
-    ("net", &[]),
+    ("net", &["domain"]),
 ];
 
 /// Adapters of one port know nothing of each other; only `connect.rs` names them all.

@@ -20,6 +20,7 @@ mod execute;
 mod faults;
 mod files;
 mod guest;
+mod health;
 mod idempotency;
 mod interpret;
 mod isolation;

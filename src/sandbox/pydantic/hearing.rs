@@ -12,6 +12,7 @@ use rmcp::model::{
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
 
+use crate::domain::build::VERSION;
 use crate::domain::event::OutputSink;
 use crate::sandbox::streams::{Stream, Streams};
 use crate::sandbox::told::Heard;
@@ -148,7 +149,7 @@ impl ClientHandler for Listener {
         let mut info = ClientConfig::default();
         // later ones have no handshake, which servers on pipes wait for
         info.protocol_version = ProtocolVersion::V_2025_06_18;
-        info.client_info = Implementation::new("interpreterd", env!("CARGO_PKG_VERSION"));
+        info.client_info = Implementation::new("interpreterd", VERSION);
         info
     }
 }
