@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use interpreterd::config::{self, Action, GuestAction, GuestKind};
 use interpreterd::domain::coded::chain;
 use interpreterd::sandbox::{local, pydantic};
-use interpreterd::{api, app};
+use interpreterd::{api, app, telemetry};
 
 fn main() -> ExitCode {
     // before anything else: these become other processes, and must have one thread
@@ -40,6 +40,7 @@ fn act() -> Result<ExitCode, Box<dyn std::error::Error>> {
             GuestKind::Pydantic => pydantic::install(&settings)?,
         },
         Action::Openapi => print!("{}", api::document()),
+        Action::Metrics => print!("{}", telemetry::table::table()),
         Action::Settings => print!("{}", config::table()),
     }
     Ok(ExitCode::SUCCESS)

@@ -17,6 +17,7 @@ use clap::Parser;
 use interpreterd::config::{BlobSettings, StoreSettings};
 use interpreterd::store::Store;
 use interpreterd::store::connect::{Opened, open};
+use interpreterd::telemetry::metrics::Metrics;
 use secrecy::SecretString;
 
 use crate::database::Database;
@@ -83,7 +84,8 @@ async fn measure(options: &Options) -> Result<(), Failure> {
         settings.database_url = Some(SecretString::from(options.database.clone()));
     }
     std::fs::create_dir_all(&options.data_dir)?;
-    let opened = open(&options.data_dir, &settings, &BlobSettings::default()).await?;
+    let opened =
+        open(&options.data_dir, &settings, &BlobSettings::default(), &Metrics::default()).await?;
     let database = Database::of(&options.database, &options.data_dir).await?;
     let seen = tokio::spawn(be_seen(Arc::clone(&opened.store)));
     let measured = match options.writers {

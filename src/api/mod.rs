@@ -11,6 +11,7 @@ mod guard;
 mod health;
 mod interpret;
 mod list;
+mod metrics;
 mod multipart;
 mod openapi;
 mod problem;
@@ -51,7 +52,8 @@ fn documented() -> OpenApiRouter<ApiState> {
         .routes(routes!(providers::list_providers))
         .routes(routes!(providers::list_models))
         .routes(routes!(health::healthz))
-        .routes(routes!(health::readyz));
+        .routes(routes!(health::readyz))
+        .routes(routes!(metrics::metrics));
     let streamed = OpenApiRouter::new()
         .routes(routes!(files::list_files, files::post_files))
         .routes(routes!(files::put_file, files::get_file, files::head_file, files::delete_file))
@@ -82,7 +84,7 @@ pub fn router(state: ApiState) -> Router {
         .layer(middleware::from_fn_with_state(state.clone(), guard::browsers))
         .layer(middleware::from_fn(drain::refused_bodies))
         .layer(CatchPanicLayer::custom(problem::panicked))
-        .layer(middleware::from_fn(trace::request))
+        .layer(middleware::from_fn_with_state(state.clone(), trace::request))
         .with_state(state)
 }
 

@@ -83,6 +83,10 @@ impl Problem {
     }
 }
 
+/// The code of the problem that an answer is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused(pub(super) &'static str);
+
 /// Every error of ours becomes a problem here, and one that is not the caller's is logged here.
 impl<E: Coded + Error + 'static> From<E> for Problem {
     fn from(error: E) -> Self {
@@ -150,7 +154,9 @@ fn status(class: Class) -> (StatusCode, Option<&'static str>) {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let code = self.code;
         let mut response = (status, Json(self)).into_response();
+        response.extensions_mut().insert(Refused(code));
         let headers = response.headers_mut();
         let problem = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, problem);

@@ -8,6 +8,7 @@ use crate::access::Access;
 use crate::config::LimitSettings;
 use crate::runs::Runs;
 use crate::sessions::Sessions;
+use crate::telemetry::metrics::Metrics;
 
 /// What handlers work with.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ pub struct ApiState {
     pub listings: Arc<Semaphore>,
     /// A place for each stream that may be read at once.
     pub readers: Arc<Semaphore>,
+    /// What is counted and timed.
+    pub metrics: Metrics,
     /// Names besides localhost and IP addresses that the Host header may hold.
     pub allowed_hosts: Arc<[String]>,
 }

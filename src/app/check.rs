@@ -11,6 +11,7 @@ use crate::sandbox::connect;
 use crate::sandbox::local::user::{Taken, give_up_root};
 use crate::store;
 use crate::telemetry;
+use crate::telemetry::metrics::Metrics;
 
 /// Says what works here, what is missing and what to do. True when `serve` would start.
 ///
@@ -18,6 +19,7 @@ use crate::telemetry;
 /// [`AppError`] when not even that can be found out.
 pub fn check(settings: &Settings) -> Result<bool, AppError> {
     telemetry::start(settings.server.log_format, "error")?;
+    let metrics = Metrics::default(); // nobody reads them
     let mut report = Report { good: true };
     for name in config::unknown_variables() {
         println!("less     settings: there is no setting {name}");
@@ -30,7 +32,8 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
     };
     report.line("user and data folder", user);
     runtime()?.block_on(async {
-        let opened = store::connect::open(data_dir, &settings.store, &settings.blobs).await;
+        let opened =
+            store::connect::open(data_dir, &settings.store, &settings.blobs, &metrics).await;
         let (closed, maker) = match opened {
             Ok(opened) => {
                 let good = report.good;
@@ -42,10 +45,10 @@ pub fn check(settings: &Settings) -> Result<bool, AppError> {
             Err(error) => (Err(error), Maker::default()),
         };
         report.line("store", closed);
-        let models = Models::connect(&settings.model.entries);
+        let models = Models::connect(&settings.model.entries, &metrics);
         report.line("model", models.map(|models| describe(&models)));
         let default = &settings.server.default_provider;
-        let providers = connect::providers(settings, taken, maker);
+        let providers = connect::providers(settings, taken, maker, &metrics);
         let providers = providers.unwrap_or_else(|error| {
             report.line("providers", Err(error));
             Vec::new()

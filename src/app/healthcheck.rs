@@ -50,7 +50,9 @@ mod tests {
             ("127.0.0.1:1", "127.0.0.1:1"),
             ("10.1.2.3:9000", "10.1.2.3:9000"),
         ] {
-            assert_eq!(near(listen.parse().unwrap()), asked.parse().unwrap(), "{listen}");
+            let [listen, asked]: [SocketAddr; 2] =
+                [listen, asked].map(|address| address.parse().expect("an address"));
+            assert_eq!(near(listen), asked);
         }
     }
 }

@@ -32,6 +32,7 @@ use crate::sandbox::{SandboxError, connect};
 use crate::sessions::{RecoveredSessions, SessionError, Sessions};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
+use crate::telemetry::metrics::Metrics;
 
 /// Lists of files that are made at once.
 const LISTINGS: usize = 4;
@@ -175,7 +176,8 @@ async fn run(
         tracing::warn!(name, "a variable is named like a setting and is none");
     }
     let data_dir = &settings.server.data_dir;
-    let opened = store::connect::open(data_dir, &settings.store, &settings.blobs).await?;
+    let metrics = Metrics::default();
+    let opened = store::connect::open(data_dir, &settings.store, &settings.blobs, &metrics).await?;
     let lease = settings.store.replica_lease_seconds;
     let over = CancellationToken::new();
     let seen = duties::be_seen(Arc::clone(&opened.store), lease, stop.clone(), over.clone());
@@ -184,17 +186,17 @@ async fn run(
     std::fs::create_dir_all(&spool_dir)?;
     let journal = Journal::open(data_dir.join("journal"))?;
     recover(opened.store.as_ref(), &journal).await?;
-    let sessions = take_up_sessions(settings, taken, &opened).await?;
+    let sessions = take_up_sessions(settings, taken, &opened, &metrics).await?;
     let runs = Runs::new(
         Arc::clone(&sessions),
         Arc::clone(&opened.store),
         opened.blobs.clone(),
-        Models::connect(&settings.model.entries)?,
+        Models::connect(&settings.model.entries, &metrics)?,
         settings.limits.clone(),
         spool_dir,
         journal.clone(),
     );
-    let state = api_state(settings, access, runs.clone(), Arc::clone(&sessions));
+    let state = api_state(settings, access, runs.clone(), Arc::clone(&sessions), metrics);
     let duties = Duties {
         sessions,
         runs: runs.clone(),
@@ -224,7 +226,13 @@ async fn run(
 }
 
 /// What handlers work with.
-fn api_state(settings: &Settings, access: Access, runs: Runs, sessions: Arc<Sessions>) -> ApiState {
+fn api_state(
+    settings: &Settings,
+    access: Access,
+    runs: Runs,
+    sessions: Arc<Sessions>,
+    metrics: Metrics,
+) -> ApiState {
     let places = ApiState::body_places(settings.limits.bodies_bytes);
     ApiState {
         runs,
@@ -234,6 +242,7 @@ fn api_state(settings: &Settings, access: Access, runs: Runs, sessions: Arc<Sess
         listings: Arc::new(Semaphore::new(LISTINGS)),
         bodies: Arc::new(Semaphore::new(places)),
         readers: Arc::new(Semaphore::new(settings.limits.max_streams as usize)),
+        metrics,
         allowed_hosts: settings.server.allowed_hosts.clone().into(),
     }
 }
@@ -243,9 +252,10 @@ async fn take_up_sessions(
     settings: &Settings,
     taken: Taken,
     opened: &store::connect::Opened,
+    metrics: &Metrics,
 ) -> Result<Arc<Sessions>, AppError> {
     let sessions = Arc::new(Sessions::new(
-        connect::providers(settings, taken, opened.store.maker())?,
+        connect::providers(settings, taken, opened.store.maker(), metrics)?,
         settings.server.default_provider.clone(),
         Arc::clone(&opened.store),
         settings.limits.clone(),

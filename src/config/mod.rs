@@ -62,6 +62,8 @@ pub enum Action {
     Openapi,
     /// Print the table of settings as Markdown.
     Settings,
+    /// Print the table of metrics as Markdown.
+    Metrics,
 }
 
 /// What can be done with the guest Python.
@@ -342,7 +344,7 @@ pub fn read() -> Result<CommandLine, ConfigError> {
             settings.pydantic.resolve(tables.pydantic, default)?;
         }
         Action::Guest(GuestAction::Install(settings)) => settings.guest.fix_folder(),
-        Action::Healthcheck(_) | Action::Openapi | Action::Settings => {}
+        Action::Healthcheck(_) | Action::Openapi | Action::Settings | Action::Metrics => {}
     }
     Ok(line)
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::observed::Observed;
 use super::replay::Replay;
 use super::{LanguageModel, LlmError, anthropic, openai};
 use crate::config::{ModelEntry, ModelProtocol};
 use crate::domain::provider::ModelInfo;
+use crate::telemetry::metrics::Metrics;
 
 /// The configured models; the first one is the default.
 pub struct Models(Vec<Arc<dyn LanguageModel>>);
@@ -15,8 +17,11 @@ impl Models {
     ///
     /// # Errors
     /// [`LlmError`] when a model is configured that cannot work.
-    pub fn connect(entries: &[ModelEntry]) -> Result<Self, LlmError> {
-        entries.iter().map(connect).collect::<Result<_, _>>().map(Self)
+    pub fn connect(entries: &[ModelEntry], metrics: &Metrics) -> Result<Self, LlmError> {
+        let observed = |entry| -> Result<Arc<dyn LanguageModel>, LlmError> {
+            Ok(Arc::new(Observed::new(connect(entry)?, metrics.clone())))
+        };
+        entries.iter().map(observed).collect::<Result<_, _>>().map(Self)
     }
 
     /// The model of this name, or the default one.

@@ -5,6 +5,7 @@ mod arguments;
 pub mod connect;
 pub mod conversation;
 mod error;
+mod observed;
 mod openai;
 mod remote;
 mod replay;

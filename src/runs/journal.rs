@@ -102,6 +102,12 @@ impl Journal {
         self.memory().is_empty() && self.waiting().is_ok_and(|waiting| waiting.is_empty())
     }
 
+    /// How many ends wait.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.memory().len() + self.waiting().map_or(0, |waiting| waiting.len())
+    }
+
     /// It is on disk when this returns.
     fn write(&self, id: RunId, entry: &[u8]) -> io::Result<()> {
         let partial = self.0.folder.join(format!("{id}.partial"));

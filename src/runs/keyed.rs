@@ -36,7 +36,7 @@ impl Runs {
         let work = self.tracker.spawn(async move {
             let mut ticket = Ticket::new(&owner, cancel, false);
             ticket.claim = Some(kept);
-            let _registered = desk.live.register(&ticket);
+            let _registered = desk.live.register(&ticket, order.kind());
             desk.work(&ticket, order).await
         });
         match work.await.map_err(RunError::Panicked)? {

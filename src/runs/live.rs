@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::claim::Claim;
 use crate::domain::event::{EventLog, OutputSink};
 use crate::domain::id::{RunId, SessionId, Tenant};
-use crate::domain::run::RunSummary;
+use crate::domain::run::{RunKind, RunSummary};
 
 /// What a run carries with it from the moment when it is asked for.
 pub(super) struct Ticket {
@@ -58,6 +58,7 @@ pub(super) struct Live {
     pub(super) cancel: CancellationToken,
     pub(super) log: Arc<EventLog>,
     pub(super) loud: bool,
+    pub(super) kind: RunKind,
 }
 
 /// All runs that go on now.
@@ -77,12 +78,13 @@ pub(super) struct Registered {
 }
 
 impl LiveRuns {
-    pub(super) fn register(self: &Arc<Self>, ticket: &Ticket) -> Registered {
+    pub(super) fn register(self: &Arc<Self>, ticket: &Ticket, kind: RunKind) -> Registered {
         let live = Live {
             tenant: ticket.tenant.clone(),
             cancel: ticket.cancel.clone(),
             log: Arc::clone(&ticket.log),
             loud: ticket.loud,
+            kind,
         };
         self.lock().insert(ticket.run_id, live);
         Registered { runs: Arc::clone(self), id: ticket.run_id, log: Arc::clone(&ticket.log) }
@@ -94,6 +96,11 @@ impl LiveRuns {
 
     pub(super) fn has(&self, id: RunId) -> bool {
         self.lock().contains_key(&id)
+    }
+
+    /// How many of a kind go on.
+    pub(super) fn count(&self, kind: RunKind) -> usize {
+        self.lock().values().filter(|live| live.kind == kind).count()
     }
 
     /// From now on its code may be handed over.

@@ -11,6 +11,7 @@ pub mod journal;
 mod kept;
 mod keyed;
 mod live;
+mod now;
 mod order;
 mod record;
 mod session;
@@ -116,7 +117,7 @@ impl Runs {
         let tenant = tenant.clone();
         self.tracked(|cancel| async move {
             let ticket = Ticket::new(&tenant, cancel, false);
-            let _registered = desk.live.register(&ticket);
+            let _registered = desk.live.register(&ticket, order.kind());
             desk.work(&ticket, order).await
         })
         .await
@@ -138,7 +139,7 @@ impl Runs {
         ticket.claim = claim;
         let log = Arc::clone(&ticket.log);
         let desk = Arc::clone(&self.desk);
-        let registered = desk.live.register(&ticket);
+        let registered = desk.live.register(&ticket, order.kind());
         let result =
             self.tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
         Ok(Streamed { events: events::follow(log, 0), result, guard })
@@ -164,7 +165,7 @@ impl Runs {
             crash::point("run.queued");
             ticket.queued = Some(summary.clone());
             // before it is answered: its events may be asked for at once
-            let registered = desk.live.register(&ticket);
+            let registered = desk.live.register(&ticket, order.kind());
             tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
             Ok::<_, RunError>(summary)
         });

@@ -10,9 +10,11 @@ use crate::sandbox::bedrock::BedrockProvider;
 use crate::sandbox::e2b::E2bProvider;
 use crate::sandbox::local::LocalProvider;
 use crate::sandbox::local::user::Taken;
+use crate::sandbox::observed::Observed;
 use crate::sandbox::pool::{Pool, PoolPlan};
 use crate::sandbox::pydantic::PydanticProvider;
 use crate::sandbox::{SandboxError, SandboxProvider};
+use crate::telemetry::metrics::Metrics;
 
 /// The provider entries by name.
 pub type Providers = Vec<(String, Arc<dyn SandboxProvider>)>;
@@ -25,6 +27,7 @@ pub fn providers(
     settings: &Settings,
     taken: Taken,
     maker: Maker,
+    metrics: &Metrics,
 ) -> Result<Providers, SandboxError> {
     let plan = PoolPlan {
         size: settings.local.local_pool,
@@ -33,8 +36,8 @@ pub fn providers(
         make_limit: settings.limits.create_seconds + settings.limits.install_seconds,
         sets: [vec![PackageSet::default()], settings.local.package_sets()].concat(),
     };
-    let local = Pool::new(LocalProvider::new(settings, taken), plan);
-    let mut providers: Providers = vec![("local".to_owned(), Arc::new(local))];
+    let mut providers = Entries { providers: Vec::new(), metrics };
+    providers.pooled("local", LocalProvider::new(settings, taken), plan);
     for entry in &settings.e2b.entries {
         // they cost money, so none is kept ready but where that was asked for
         let plan = PoolPlan {
@@ -45,7 +48,7 @@ pub fn providers(
             sets: vec![PackageSet::default()],
         };
         let provider = E2bProvider::new(entry, &settings.limits, maker)?;
-        providers.push((entry.name.clone(), Arc::new(Pool::new(provider, plan))));
+        providers.pooled(&entry.name, provider, plan);
     }
     for entry in &settings.pydantic.entries {
         let plan = PoolPlan {
@@ -56,17 +59,35 @@ pub fn providers(
             sets: vec![PackageSet::default()],
         };
         let provider = PydanticProvider::new(entry, settings);
-        providers.push((entry.name.clone(), Arc::new(Pool::new(provider, plan))));
+        providers.pooled(&entry.name, provider, plan);
     }
     #[cfg(feature = "bedrock")]
     for entry in &settings.bedrock.entries {
         // their time counts from their making, so none is kept ready
         let provider = BedrockProvider::new(entry, &settings.limits, maker);
-        providers.push((entry.name.clone(), Arc::new(provider)));
+        providers.add(&entry.name, Arc::new(provider));
     }
     #[cfg(not(feature = "bedrock"))]
     if let Some(entry) = settings.bedrock.entries.first() {
         return Err(SandboxError::NotBuilt { entry: entry.name.clone(), feature: "bedrock" });
     }
-    Ok(providers)
+    Ok(providers.providers)
+}
+
+/// Entries as they are named, each watched.
+struct Entries<'a> {
+    providers: Providers,
+    metrics: &'a Metrics,
+}
+
+impl Entries<'_> {
+    fn pooled(&mut self, name: &str, provider: impl SandboxProvider + 'static, plan: PoolPlan) {
+        let metrics = self.metrics.clone();
+        self.add(name, Arc::new(Pool::new(provider, plan).counting(name, metrics)));
+    }
+
+    fn add(&mut self, name: &str, provider: Arc<dyn SandboxProvider>) {
+        let observed = Observed::new(name, provider, self.metrics.clone());
+        self.providers.push((name.to_owned(), Arc::new(observed)));
+    }
 }

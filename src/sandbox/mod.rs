@@ -8,6 +8,7 @@ mod error;
 mod host;
 mod listing;
 pub mod local;
+mod observed;
 mod outcome;
 mod output;
 mod packages;

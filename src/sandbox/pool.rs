@@ -18,6 +18,7 @@ use crate::domain::limits::{Limits, LimitsRequest};
 use crate::domain::package::PackageSet;
 use crate::domain::provider::{Capabilities, Primed};
 use crate::domain::session::SandboxRecord;
+use crate::telemetry::metrics::Metrics;
 
 /// Making one must not slow down the session that the last one was taken for.
 const QUIET: Duration = Duration::from_millis(15);
@@ -47,6 +48,8 @@ pub struct Pool<P> {
     inside: Arc<Inside<P>>,
     filling: TaskTracker,
     stop: CancellationToken,
+    /// The provider entry and who counts what is taken, where somebody does.
+    counted: Option<(String, Metrics)>,
 }
 
 struct Inside<P> {
@@ -96,6 +99,20 @@ impl<P: SandboxProvider + 'static> Pool<P> {
             }),
             filling: TaskTracker::new(),
             stop: CancellationToken::new(),
+            counted: None,
+        }
+    }
+
+    /// The same, which counts what is taken from it and what had to be made.
+    #[must_use]
+    pub fn counting(mut self, name: &str, metrics: Metrics) -> Self {
+        self.counted = Some((name.to_owned(), metrics));
+        self
+    }
+
+    fn count(&self, was_ready: bool) {
+        if let Some((name, metrics)) = &self.counted {
+            metrics.pool_taken(name, was_ready);
         }
     }
 
@@ -138,9 +155,11 @@ impl<P: SandboxProvider + 'static> SandboxProvider for Pool<P> {
             while let Some(sandbox) = self.inside.take(shelf) {
                 let taken = Taken { inside: &self.inside, sandbox: Some(sandbox) };
                 if let Some(adopted) = taken.adopted_by(spec).await {
+                    self.count(true);
                     return Ok(adopted);
                 }
             }
+            self.count(false);
         }
         let _awaited = Awaited::enter(&self.inside.awaited);
         self.inside.provider.create(spec).await

@@ -4,6 +4,7 @@ mod error;
 mod files;
 pub mod lease;
 mod making;
+mod now;
 pub mod reaper;
 mod recovery;
 mod slot;

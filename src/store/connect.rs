@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::blobs::Blobs;
 use super::{Store, StoreError, postgres, sqlite};
 use crate::config::{BlobSettings, Database, StoreSettings};
+use crate::telemetry::metrics::Metrics;
 
 /// An open store, its blobs, and the lock that keeps other processes away.
 pub struct Opened {
@@ -26,6 +27,7 @@ pub async fn open(
     data_dir: &Path,
     settings: &StoreSettings,
     blob_settings: &BlobSettings,
+    metrics: &Metrics,
 ) -> Result<Opened, StoreError> {
     let folder = data_dir.join("blobs");
     std::fs::create_dir_all(&folder)
@@ -37,9 +39,11 @@ pub async fn open(
     };
     let tables = match settings.database(data_dir).map_err(StoreError::Setting)? {
         Database::Sqlite(file) => {
-            sqlite::open(&file, settings.database_seconds, blobs.clone()).await?
+            sqlite::open(&file, settings.database_seconds, blobs.clone(), metrics.clone()).await?
         }
-        Database::Postgres(url) => postgres::open(&url, settings, data_dir, blobs.clone()).await?,
+        Database::Postgres(url) => {
+            postgres::open(&url, settings, data_dir, blobs.clone(), metrics.clone()).await?
+        }
     };
     Ok(Opened { store: Arc::new(tables), blobs, lock })
 }

@@ -10,6 +10,7 @@ use sqlx::{Connection as _, FromRow, Postgres, SqlSafeStr, SqliteConnection};
 use uuid::Uuid;
 
 use crate::store::StoreError;
+use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// What stands for `$1` and so on.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +52,7 @@ macro_rules! bound {
 pub(super) struct Readers {
     pool: Pool,
     limit: Duration,
+    metrics: Metrics,
 }
 
 #[derive(Clone)]
@@ -61,8 +63,8 @@ pub(super) enum Pool {
 
 impl Readers {
     /// Each reading takes `limit` at most, the waiting for a connection included.
-    pub(super) fn new(pool: Pool, limit: Duration) -> Self {
-        Self { pool, limit }
+    pub(super) fn new(pool: Pool, limit: Duration, metrics: Metrics) -> Self {
+        Self { pool, limit, metrics }
     }
 
     /// All rows that a statement gives.
@@ -90,7 +92,11 @@ impl Readers {
                 rows => rows,
             }
         };
-        tokio::time::timeout(self.limit, twice).await.unwrap_or(Err(StoreError::TooSlow))
+        let timed = self.metrics.query("read");
+        let rows = tokio::time::timeout(self.limit, twice).await;
+        let rows = rows.unwrap_or(Err(StoreError::TooSlow));
+        timed.done(Outcome::of(&rows));
+        rows
     }
 
     /// The one row that a statement gives, or none.

@@ -18,6 +18,7 @@ use super::writer::{Pooled, Writer};
 use super::{StoreError, migrations};
 use crate::config::StoreSettings;
 use crate::domain::build::VERSION;
+use crate::telemetry::metrics::Metrics;
 
 /// A connection that lay unused for longer is tried before it is used.
 const TRUSTED: Duration = Duration::from_secs(1);
@@ -32,6 +33,7 @@ pub(super) async fn open(
     settings: &StoreSettings,
     data_dir: &Path,
     blobs: Blobs,
+    metrics: Metrics,
 ) -> Result<Tables, StoreError> {
     let options = PgConnectOptions::from_str(url.expose_secret())?
         .application_name(&format!("interpreterd/{VERSION}"));
@@ -51,10 +53,11 @@ pub(super) async fn open(
     connection.command("commit").await?;
     drop(connection);
     Ok(Tables {
-        readers: Readers::new(Pool::Postgres(readers), limit),
+        readers: Readers::new(Pool::Postgres(readers), limit, metrics.clone()),
         writer: Writer::Pooled(Pooled::new(writers, replica.owner, limit)),
         replica,
         blobs,
+        metrics,
     })
 }
 

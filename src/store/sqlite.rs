@@ -13,6 +13,7 @@ use super::tables::Tables;
 use super::writer::{Grouped, Writer};
 use super::{StoreError, migrations, sql};
 use crate::domain::id::ReplicaId;
+use crate::telemetry::metrics::Metrics;
 
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
 const READERS: u32 = 4;
@@ -25,7 +26,12 @@ pub(super) async fn migrate(file: &Path) -> Result<(), StoreError> {
 }
 
 /// Opens the database, brings its tables up to date and begins this replica's next epoch.
-pub(super) async fn open(file: &Path, limit: Duration, blobs: Blobs) -> Result<Tables, StoreError> {
+pub(super) async fn open(
+    file: &Path,
+    limit: Duration,
+    blobs: Blobs,
+    metrics: Metrics,
+) -> Result<Tables, StoreError> {
     let options = options(file);
     let mut connection = SqliteConnection::connect_with(&options).await?;
     migrations::sqlite(&mut connection).await?;
@@ -36,10 +42,11 @@ pub(super) async fn open(file: &Path, limit: Duration, blobs: Blobs) -> Result<T
     let readers = SqlitePoolOptions::new().max_connections(READERS);
     let readers = readers.connect_with(options.read_only(true)).await?;
     Ok(Tables {
-        readers: Readers::new(Pool::Sqlite(readers), limit),
+        readers: Readers::new(Pool::Sqlite(readers), limit, metrics.clone()),
         writer: Writer::Grouped(Grouped::start(connection, replica.owner)),
         replica,
         blobs,
+        metrics,
     })
 }
 

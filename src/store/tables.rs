@@ -26,6 +26,7 @@ use crate::domain::id::{Maker, RunId, SessionId, Tenant};
 use crate::domain::list::{Page, RunFilter};
 use crate::domain::run::{Run, RunStatus, RunSummary};
 use crate::domain::session::{SandboxRecord, Session};
+use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// Question and error in a list are no longer than this.
 const MAX_LISTED_BYTES: usize = 1000;
@@ -40,9 +41,33 @@ pub(super) struct Tables {
     pub(super) writer: Writer,
     pub(super) replica: Replica,
     pub(super) blobs: Blobs,
+    pub(super) metrics: Metrics,
 }
 
 impl Tables {
+    async fn write(&self, write: Write) -> Result<Done, StoreError> {
+        let timed = self.metrics.query("write");
+        let done = self.writer.write(write).await;
+        // a key that is taken is an answer
+        let is_answer = matches!(done, Ok(_) | Err(StoreError::Claimed));
+        timed.done(if is_answer { Outcome::Success } else { Outcome::Error });
+        done
+    }
+
+    /// Writes an end. False when the run had ended before.
+    async fn write_end(
+        &self,
+        run: &RunSummary,
+        row: FinishRow,
+        epoch: i64,
+    ) -> Result<bool, StoreError> {
+        let written = self.write(Write::FinishRun(Box::new(row), epoch)).await?.rows > 0;
+        if written {
+            self.metrics.run_ended(run.kind.word(), run.status.word());
+        }
+        Ok(written)
+    }
+
     async fn detail(&self, row: &StoredRunRow) -> Result<RunDetail, StoreError> {
         match (&row.detail, &row.detail_blob) {
             (Some(text), _) => from_json(text),
@@ -152,12 +177,16 @@ impl Store for Tables {
     ) -> Result<(), StoreError> {
         self.replica.check()?;
         let claim = claim.map(|claim| ClaimRow::of(tenant, claim, Subject::Session(session.id)));
-        self.writer.write(Write::InsertSession(SessionRow::of(tenant, session)?, claim)).await?;
+        self.write(Write::InsertSession(SessionRow::of(tenant, session)?, claim)).await?;
         Ok(())
     }
 
     async fn update_session(&self, tenant: &Tenant, session: &Session) -> Result<(), StoreError> {
-        self.writer.write(Write::UpdateSession(SessionRow::of(tenant, session)?)).await?;
+        let row = SessionRow::of(tenant, session)?;
+        let written = self.write(Write::UpdateSession(row)).await?.rows > 0;
+        if let Some(reason) = session.end_reason.filter(|_| written) {
+            self.metrics.session_ended(&session.provider, reason.word());
+        }
         Ok(())
     }
 
@@ -185,13 +214,13 @@ impl Store for Tables {
     ) -> Result<(), StoreError> {
         self.replica.check()?;
         let claim = claim.map(|claim| ClaimRow::of(tenant, claim, Subject::Run(run.id)));
-        self.writer.write(Write::BeginRun(RunRow::of(tenant, run)?, claim)).await?;
+        self.write(Write::BeginRun(RunRow::of(tenant, run)?, claim)).await?;
         self.replica.check() // it may have waited for long
     }
 
     async fn start_run(&self, tenant: &Tenant, run: &RunSummary) -> Result<bool, StoreError> {
         self.replica.check()?;
-        let started = self.writer.write(Write::StartRun(RunRow::of(tenant, run)?)).await?;
+        let started = self.write(Write::StartRun(RunRow::of(tenant, run)?)).await?;
         self.replica.check()?;
         Ok(started.rows > 0)
     }
@@ -227,8 +256,7 @@ impl Store for Tables {
             files: finish.files.to_vec(),
             ..FinishRow::of(tenant.name(), &run.summary)?
         };
-        let write = Write::FinishRun(Box::new(row), finish.epoch);
-        Ok(self.writer.write(write).await?.rows > 0)
+        self.write_end(&run.summary, row, finish.epoch).await
     }
 
     async fn events(&self, tenant: &Tenant, id: RunId) -> Result<Option<Bytes>, StoreError> {
@@ -307,7 +335,7 @@ impl Store for Tables {
                 }
             };
             let row = FinishRow::of(tenant, &summary)?;
-            self.writer.write(Write::FinishRun(Box::new(row), *epoch)).await?;
+            self.write_end(&summary, row, *epoch).await?;
         }
         Ok(runs.len())
     }
@@ -352,7 +380,7 @@ impl Store for Tables {
         sandbox: &SandboxRecord,
     ) -> Result<(), StoreError> {
         let row = SessionRow { sandbox: Some(json(sandbox)?), ..SessionRow::of(tenant, session)? };
-        self.writer.write(Write::FurnishSession(row)).await?;
+        self.write(Write::FurnishSession(row)).await?;
         Ok(())
     }
 
@@ -365,7 +393,7 @@ impl Store for Tables {
             keys_before: microseconds(OffsetDateTime::now_utc()) - KEY_MICROSECONDS,
             keys_at_most: retention::STEP,
         };
-        let Done { rows, blobs } = self.writer.write(Write::Expire(expiring)).await?;
+        let Done { rows, blobs } = self.write(Write::Expire(expiring)).await?;
         Ok(Expired { rows, blobs })
     }
 

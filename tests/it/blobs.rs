@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::bucket::{Bucket, KEY, Mode, NAME, SECRET, staged};
 use crate::support::double::doubles_python;
+use crate::support::scrape::Scrape;
 use crate::support::server::{Server, command, open_folder};
 use crate::support::{Caller, must_come, send};
 
@@ -163,6 +164,7 @@ async fn outage(mode: Mode) {
     let (_, large) = caller.post("/v1/execute", json!({"code": LARGE})).await;
     assert!(asked.elapsed().as_secs() < 20, "nobody waits for the bucket");
     assert_eq!(staged(&server.data_dir).len(), 7);
+    assert_eq!(Scrape::of(&caller).await.count("blobs_waiting"), 7);
     let asked = std::time::Instant::now();
     let (status, body) = content(&caller, &before).await;
     assert!(asked.elapsed().as_secs() < 20, "who reads is told soon");
@@ -188,6 +190,7 @@ async fn outage(mode: Mode) {
     let after = made(&caller, "after").await;
     assert_eq!(content(&caller, &after).await, good("after"));
     assert!(staged(&server.data_dir).is_empty(), "it is waited for again");
+    assert_eq!(Scrape::of(&caller).await.count("blobs_waiting"), 0);
     assert_eq!(count(&server.log(), WAIT), 1, "said once");
 }
 

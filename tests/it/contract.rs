@@ -14,6 +14,7 @@ use interpreterd::runs::Runs;
 use interpreterd::runs::journal::Journal;
 use interpreterd::sessions::{NewSession, Sessions};
 use interpreterd::store::connect::open;
+use interpreterd::telemetry::metrics::Metrics;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -273,7 +274,9 @@ async fn a_service_at_its_limits_says_so_on_every_route() {
 async fn house(folder: &std::path::Path, provider: StubProvider) -> (axum::Router, Arc<Sessions>) {
     let line = CommandLine::try_parse_from(["interpreterd", "serve"]).unwrap();
     let Action::Serve(settings) = line.action else { panic!("serve") };
-    let opened = open(folder, &StoreSettings::default(), &BlobSettings::default()).await.unwrap();
+    let metrics = Metrics::default();
+    let opened =
+        open(folder, &StoreSettings::default(), &BlobSettings::default(), &metrics).await.unwrap();
     let providers: interpreterd::sandbox::connect::Providers =
         vec![("stub".to_owned(), Arc::new(provider))];
     let limits = settings.limits.clone();
@@ -284,7 +287,7 @@ async fn house(folder: &std::path::Path, provider: StubProvider) -> (axum::Route
         limits.clone(),
     ));
     let journal = Journal::open(folder.join("journal")).unwrap();
-    let models = Models::connect(&settings.model.entries).unwrap();
+    let models = Models::connect(&settings.model.entries, &metrics).unwrap();
     let runs = Runs::new(
         Arc::clone(&sessions),
         opened.store,
@@ -302,6 +305,7 @@ async fn house(folder: &std::path::Path, provider: StubProvider) -> (axum::Route
         listings: Arc::new(Semaphore::new(1)),
         bodies: Arc::new(Semaphore::new(1000)),
         readers: Arc::new(Semaphore::new(10)),
+        metrics,
         allowed_hosts: Arc::new([]),
     };
     (api::router(state), sessions)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 const MAY_IMPORT: [(&str, &[&str]); 14] = [
-    ("main", &["app", "api", "config", "domain", "sandbox"]),
+    ("main", &["app", "api", "config", "domain", "sandbox", "telemetry"]),
     (
         "app",
         &[
@@ -21,17 +21,20 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
             "telemetry",
         ],
     ),
-    ("api", &["access", "config", "domain", "runs", "sessions"]),
-    ("runs", &["config", "domain", "interpreter", "llm", "sandbox", "sessions", "store"]),
+    ("api", &["access", "config", "domain", "runs", "sessions", "telemetry"]),
+    (
+        "runs",
+        &["config", "domain", "interpreter", "llm", "sandbox", "sessions", "store", "telemetry"],
+    ),
     ("interpreter", &["domain", "llm", "sandbox"]),
-    ("sessions", &["config", "domain", "sandbox", "store"]),
+    ("sessions", &["config", "domain", "sandbox", "store", "telemetry"]),
     ("access", &["domain"]),
-    ("sandbox", &["config", "domain", "net"]),
-    ("llm", &["config", "domain", "net"]),
-    ("store", &["config", "domain", "net"]),
+    ("sandbox", &["config", "domain", "net", "telemetry"]),
+    ("llm", &["config", "domain", "net", "telemetry"]),
+    ("store", &["config", "domain", "net", "telemetry"]),
     ("domain", &[]),
     ("config", &["domain"]),
-    ("telemetry", &["config"]),
+    ("telemetry", &["config", "domain"]),
     ("net", &["domain"]),
 ];
 

@@ -11,6 +11,7 @@ use interpreterd::domain::id::{SessionId, Tenant};
 use interpreterd::domain::session::EndReason;
 use interpreterd::sessions::{NewSession, RecoveredSessions, SessionError, Sessions};
 use interpreterd::store::connect::{Opened, open};
+use interpreterd::telemetry::metrics::Metrics;
 
 use crate::support::stub::StubProvider;
 
@@ -29,7 +30,9 @@ fn limits() -> LimitSettings {
 }
 
 async fn reopened(folder: &tempfile::TempDir) -> Opened {
-    open(folder.path(), &StoreSettings::default(), &BlobSettings::default()).await.unwrap()
+    open(folder.path(), &StoreSettings::default(), &BlobSettings::default(), &Metrics::default())
+        .await
+        .unwrap()
 }
 
 async fn house() -> House {

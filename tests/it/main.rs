@@ -30,6 +30,7 @@ mod leases;
 mod levels;
 mod lifecycle;
 mod limits;
+mod metrics;
 mod openapi;
 mod outages;
 mod packages;

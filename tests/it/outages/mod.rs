@@ -11,6 +11,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::postgres::{self, Stop};
+use crate::support::scrape::Scrape;
 use crate::support::server::{Server, command, open_folder};
 use crate::support::{Caller, Session, answer, must_come};
 use load::{Load, nothing_is_left};
@@ -64,9 +65,13 @@ async fn outage(store: &postgres::Server, leave: impl Fn(), come_back: impl Fn()
     let (execution, ()) = tokio::join!(running, away);
     assert_eq!(execution["stdout"], "kept\n", "the answer is given all the same");
     assert_ne!(journaled(&server), 0, "its end waits on disk");
+    let away = Scrape::of(&caller).await;
+    assert_eq!(away.count("store_up"), 0);
+    assert!(away.count("journal_entries") >= 1, "operators see that it waits");
     come_back();
     is_ready(&caller, StatusCode::OK).await;
     load.goes_on(5).await;
+    assert_eq!(Scrape::of(&caller).await.count("store_up"), 1);
     assert_eq!(session.delete().await, StatusCode::NO_CONTENT);
     load.settle(&server).await;
     let (_, run) = caller.get(&run_of(&execution)).await;

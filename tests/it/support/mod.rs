@@ -10,6 +10,7 @@ pub mod model;
 pub mod postgres;
 pub mod processes;
 pub mod pydantic;
+pub mod scrape;
 pub mod seen;
 pub mod server;
 pub mod sse;

@@ -12,6 +12,7 @@ use interpreterd::domain::run::{Run, RunKind, RunStatus, RunSummary, Usage};
 use interpreterd::domain::session::{Session, SessionState};
 use interpreterd::store::connect::{Opened, open};
 use interpreterd::store::{Finish, StoredFile};
+use interpreterd::telemetry::metrics::Metrics;
 use sqlx::Connection;
 use time::OffsetDateTime;
 
@@ -70,7 +71,9 @@ impl Place {
     async fn open(&self) -> Opened {
         let database_url = self.database.as_ref().map(|database| database.url().into());
         let settings = StoreSettings { database_url, ..StoreSettings::default() };
-        open(self.folder.path(), &settings, &BlobSettings::default()).await.unwrap()
+        open(self.folder.path(), &settings, &BlobSettings::default(), &Metrics::default())
+            .await
+            .unwrap()
     }
 
     /// A statement from outside, in words that both databases read.

@@ -7,6 +7,7 @@ use interpreterd::config::{BlobSettings, StoreSettings};
 use interpreterd::domain::run::{Run, RunStatus};
 use interpreterd::store::StoreError;
 use interpreterd::store::connect::{Opened, open};
+use interpreterd::telemetry::metrics::Metrics;
 
 use super::{Place, begun, claim, close, ended, finish, run, session, tenants};
 use crate::support::must_come;
@@ -21,9 +22,10 @@ async fn pair(place: &Place, lease: Duration) -> (Opened, Opened, tempfile::Temp
     };
     let blobs = BlobSettings::default();
     // at once: they agree on their tables and their secret
+    let metrics = Metrics::default();
     let (one, other) = tokio::join!(
-        open(place.folder.path(), &settings, &blobs),
-        open(beside.path(), &settings, &blobs)
+        open(place.folder.path(), &settings, &blobs, &metrics),
+        open(beside.path(), &settings, &blobs, &metrics)
     );
     (one.unwrap(), other.unwrap(), beside)
 }

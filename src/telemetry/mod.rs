@@ -1,12 +1,23 @@
-//! Log lines: for people or as JSON, never code, file contents, prompts or keys.
+//! Log lines, metrics and spans: never code, file contents, prompts or keys.
+
+mod labels;
+pub mod metrics;
+mod now;
+mod process;
+pub mod table;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::config::LogFormat;
+pub use now::Now;
 
-/// Libraries that would log what programs print, and what they are given.
-const QUIET: [&str; 8] = [
+/// The target of spans, which are for traces and not for log lines.
+pub const SPAN_TARGET: &str = "interpreterd_span";
+
+/// What is no log line; and libraries that would log what programs print, and what they are given.
+const QUIET: [&str; 9] = [
+    "interpreterd_span=off",
     "aws_sdk_bedrockagentcore=info",
     "aws_smithy_runtime=info",
     "aws_smithy_http_client=info",
