@@ -116,6 +116,10 @@ async fn no_key_is_in_any_log_answer_row_file_or_sandbox() {
             seen.add("an answer", answer.to_string());
         }
     }
+    let metrics = caller.request(Method::GET, "/metrics").bearer_auth(CALLER_KEY);
+    let metrics = send(metrics).await.text().await.unwrap();
+    assert!(metrics.contains("model=\"second\""), "{metrics}");
+    seen.add("the metrics", metrics);
     server.signal(rustix::process::Signal::TERM.as_raw());
     assert!(server.wait().success());
     let log = server.log();
