@@ -72,7 +72,9 @@ pub(super) fn with_file(
             }
         })
     };
-    Ok((command.mut_subcommand("serve", set).mut_subcommand("check", set), tables))
+    // every subcommand that has all settings
+    let all = ["serve", "migrate", "check", "healthcheck"];
+    Ok((all.into_iter().fold(command, |command, name| command.mut_subcommand(name, set)), tables))
 }
 
 /// The tables below one name, each read as what it must be.

@@ -5,7 +5,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::support::postgres::{self, Stop};
-use crate::support::server::{Server, command, shared};
+use crate::support::server::{Server, command, open_folder, shared};
 
 /// What `healthcheck` says of an address: whether it is well, and its words.
 fn healthcheck(listen: &str) -> (bool, String) {
@@ -65,4 +65,22 @@ fn healthcheck_fails_and_says_why_where_the_service_is_not_ready() {
     store.stop(Stop::Immediate);
     let (well, told) = healthcheck(address(&server));
     assert!(!well && told.contains("store_unavailable"), "{told}");
+}
+
+#[test]
+fn healthcheck_and_migrate_read_the_settings_file() {
+    let folder = open_folder();
+    let file = folder.path().join("interpreterd.toml");
+    let (listen, data) = (address(shared()), folder.path().join("data"));
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::chown(&data, Some(10001), Some(10001)).ok();
+    std::fs::write(&file, format!("listen = \"{listen}\"\ndata_dir = \"{}\"\n", data.display()))
+        .unwrap();
+    for action in ["healthcheck", "migrate"] {
+        let mut command = command();
+        let told = command.arg(action).arg("--config").arg(&file).current_dir(folder.path());
+        let told = told.output().unwrap();
+        assert!(told.status.success(), "{action}: {}", String::from_utf8_lossy(&told.stderr));
+    }
+    assert!(data.join("interpreterd.db").exists(), "the database of the file is the one");
 }

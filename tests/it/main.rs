@@ -15,6 +15,7 @@ mod contract;
 mod conversations;
 mod crashes;
 mod e2b;
+mod examples;
 mod exec;
 mod execute;
 mod faults;
