@@ -2,7 +2,7 @@
 .POSIX:
 .SUFFIXES:
 .PHONY: run test test-slim test-clients test-model demo lint guest doubles needs needs-tests bench fuzz soak openapi \
-	settings guest-lock api-fuzz live-e2b live-bedrock
+	settings guest-lock api-fuzz live-e2b live-bedrock dist offline
 
 # A shared build folder where CI or a person sets one; the clone's own else.
 PROGRAM = "$${CARGO_TARGET_DIR:-target}/debug/interpreterd"
@@ -75,6 +75,14 @@ openapi:
 
 settings:
 	sh scripts/readme-settings
+
+# The release build as an archive with its documents and units, and its SHA-256, in dist/.
+dist:
+	@sh scripts/dist
+
+# The image and Docker Compose without a registry, tried whole: as root on Debian, by hand, half an hour.
+offline:
+	@bash deploy/offline/run
 
 guest-lock:
 	@sh scripts/guest-lock

@@ -33,6 +33,8 @@ pub struct ClientPlan<'a> {
     pub still: Option<Duration>,
     /// How long a connection may lie unused before a call takes a new one; none: the library's default.
     pub idle: Option<Duration>,
+    /// Past the proxies that the environment names.
+    pub direct: bool,
     /// Certificates that are trusted besides the system's, PEM.
     pub ca_file: Option<&'a Path>,
 }
@@ -65,6 +67,9 @@ pub fn planned(plan: &ClientPlan<'_>) -> Result<reqwest::Client, ClientError> {
         .user_agent(format!("interpreterd/{VERSION}"));
     if let Some(limit) = plan.limit {
         builder = builder.timeout(limit);
+    }
+    if plan.direct {
+        builder = builder.no_proxy();
     }
     if let Some(still) = plan.still {
         builder = builder.read_timeout(still);

@@ -14,6 +14,9 @@ use crate::telemetry::metrics::MEDIA_TYPE;
     (status = 200, description = "The text", body = String, content_type = "application/openmetrics-text"),
     Guarded))]
 pub(super) async fn metrics(State(state): State<ApiState>) -> Response {
-    let text = state.metrics.text(&state.runs.now().await);
+    let now = state.runs.now().await;
+    // what the kernel says of the process is read from files
+    let text = tokio::task::spawn_blocking(move || state.metrics.text(&now)).await;
+    let text = text.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
     ([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response()
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{AppError, runtime};
-use crate::net;
+use crate::net::{self, ClientPlan};
 
 /// A probe that is slower says as much as one that fails.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -17,7 +17,9 @@ const MAX_TOLD: usize = 1024;
 /// [`AppError`] when it does not answer within five seconds, or says that it is not ready.
 pub fn healthcheck(listen: SocketAddr) -> Result<String, AppError> {
     let address = near(listen);
-    let client = net::client(LIMIT)?;
+    // not by the proxy that the environment names for others
+    let client =
+        net::planned(&ClientPlan { limit: Some(LIMIT), direct: true, ..Default::default() })?;
     runtime()?.block_on(async {
         let silent = |error| AppError::Silent(address, error);
         let asked = client.get(format!("http://{address}/readyz")).send().await.map_err(silent)?;

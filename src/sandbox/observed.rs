@@ -123,7 +123,7 @@ impl SandboxProvider for Observed {
             outcome = Empty,
             otel.status_code = Empty
         );
-        let timed = self.watch.begin(operation::CREATE);
+        let timed = self.watch.begin(operation::CREATE).within_limit();
         let made = self.provider.create(spec).instrument(span.clone()).await;
         if let Ok(sandbox) = &made
             && !span.is_disabled()
@@ -273,7 +273,13 @@ impl Sandbox for ObservedSandbox {
                 span.record("size_bytes", entry.size_bytes);
                 // whoever knows the length does not ask for an end
                 let left = part.within(entry.size_bytes).map_or(0, |(_, length)| length);
-                let content = Download { content, left, watched: Some((timed, span)) };
+                let watched = if left > 0 {
+                    Some((timed, span))
+                } else {
+                    end(timed, &span, Outcome::Success);
+                    None
+                };
+                let content = Download { content, left, is_read: false, watched };
                 Ok((entry, content.boxed()))
             }
             Err(error) => {
@@ -320,7 +326,7 @@ impl Sandbox for ObservedSandbox {
             outcome = Empty,
             otel.status_code = Empty
         );
-        let timed = self.watch.begin(operation::TERMINATE);
+        let timed = self.watch.begin(operation::TERMINATE).within_limit();
         self.sandbox.terminate().instrument(span.clone()).await;
         end(timed, &span, Outcome::Success);
     }
@@ -331,6 +337,8 @@ struct Download {
     content: ByteStream,
     /// Bytes that are still to come.
     left: u64,
+    /// Somebody wants more than to know what it is.
+    is_read: bool,
     watched: Option<(Timed, Span)>,
 }
 
@@ -338,6 +346,7 @@ impl Stream for Download {
     type Item = std::io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.is_read = true;
         let next = self.content.poll_next_unpin(context);
         let outcome = match &next {
             Poll::Ready(None) => Outcome::Success,
@@ -355,5 +364,13 @@ impl Stream for Download {
             end(timed, &span, outcome);
         }
         next
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        if let Some((timed, _)) = self.watched.take_if(|_| !self.is_read) {
+            timed.forget();
+        }
     }
 }

@@ -7,8 +7,8 @@ use super::Sessions;
 use crate::domain::session::SessionState;
 use crate::telemetry::Now;
 
-/// The states of sessions that live, as labels.
-const STATES: [&str; 3] = ["starting", "ready", "busy"];
+/// The states of sessions that count, as labels.
+const STATES: [&str; 4] = ["starting", "ready", "busy", "ending"];
 
 impl Sessions {
     /// How sessions and pools stand; what is not theirs is left empty.
@@ -20,9 +20,7 @@ impl Sessions {
         let slots: Vec<_> = self.live().values().cloned().collect();
         for slot in &slots {
             let session = slot.snapshot();
-            if let Some(state) = word(session.state) {
-                *sessions.entry((session.provider, state)).or_default() += 1;
-            }
+            *sessions.entry((session.provider, word(session.state))).or_default() += 1;
         }
         let pool = |entry: &super::Entry| {
             let sets = entry.provider.pool();
@@ -46,12 +44,12 @@ impl Sessions {
     }
 }
 
-/// None where it lives no longer: only its end is not written yet.
-const fn word(state: SessionState) -> Option<&'static str> {
+/// One whose end is not written yet counts too: it takes the place of another one.
+const fn word(state: SessionState) -> &'static str {
     match state {
-        SessionState::Starting => Some(STATES[0]),
-        SessionState::Ready => Some(STATES[1]),
-        SessionState::Busy => Some(STATES[2]),
-        SessionState::Ended | SessionState::Failed => None,
+        SessionState::Starting => STATES[0],
+        SessionState::Ready => STATES[1],
+        SessionState::Busy => STATES[2],
+        SessionState::Ended | SessionState::Failed => STATES[3],
     }
 }

@@ -18,8 +18,9 @@ use super::now::Now;
 use crate::domain::build;
 
 /// Seconds of what takes milliseconds or minutes.
-const WORK: [f64; 14] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
+const WORK: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
 /// Seconds of what takes microseconds while all is well.
 const QUERY: [f64; 11] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0];
 
@@ -290,17 +291,26 @@ enum Subject {
     Query(&'static str),
 }
 
-/// Runs from its making until [`Timed::done`]; dropped before, what it times was cancelled.
+/// Runs from its making until [`Timed::done`]; dropped before, what it times was cancelled, or has met its
+/// time limit.
 pub struct Timed {
     metrics: Metrics,
     subject: Subject,
     started: Instant,
-    is_done: bool,
+    /// What it was when it is dropped; None once it is noted.
+    dropped: Option<Outcome>,
 }
 
 impl Timed {
     fn begin(metrics: Metrics, subject: Subject) -> Self {
-        Self { metrics, subject, started: Instant::now(), is_done: false }
+        Self { metrics, subject, started: Instant::now(), dropped: Some(Outcome::Cancelled) }
+    }
+
+    /// The same for what is dropped by a time limit alone.
+    #[must_use]
+    pub fn within_limit(mut self) -> Self {
+        self.dropped = Some(Outcome::Timeout);
+        self
     }
 
     /// It has ended.
@@ -308,8 +318,13 @@ impl Timed {
         self.note(outcome);
     }
 
+    /// Nothing was done that could be timed.
+    pub fn forget(mut self) {
+        self.dropped = None;
+    }
+
     fn note(&mut self, outcome: Outcome) {
-        self.is_done = true;
+        self.dropped = None;
         let (families, outcome) = (&self.metrics.0, outcome.word());
         let seconds = self.started.elapsed().as_secs_f64();
         match &self.subject {
@@ -331,8 +346,8 @@ impl Timed {
 
 impl Drop for Timed {
     fn drop(&mut self) {
-        if !self.is_done {
-            self.note(Outcome::Cancelled);
+        if let Some(outcome) = self.dropped {
+            self.note(outcome);
         }
     }
 }
