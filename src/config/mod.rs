@@ -10,6 +10,7 @@ mod local;
 mod model;
 mod pydantic;
 mod store;
+mod traces;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub use local::{GuestSettings, LocalLevel, LocalSettings, PackageMode};
 pub use model::{ModelEntry, ModelError, ModelProtocol, ModelSettings};
 pub use pydantic::{PydanticEntry, PydanticError, PydanticServer, PydanticSettings};
 pub use store::{Database, DatabaseError, StoreSettings};
+pub use traces::{Collector, TraceError, TraceSettings};
 
 use crate::domain::build;
 use file::{Tables, with_file};
@@ -135,6 +137,9 @@ pub struct Settings {
     #[command(flatten)]
     #[expect(missing_docs, reason = "the part's type says it")]
     pub guest: GuestSettings,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the part's type says it")]
+    pub traces: TraceSettings,
 }
 
 /// Where and for whom the service answers.
@@ -280,6 +285,9 @@ pub enum ConfigError {
     /// The place for blobs cannot be named so.
     #[error("the place for blobs cannot be used")]
     Blobs(#[from] BlobError),
+    /// Traces cannot go where they should.
+    #[error("the settings of traces cannot be used")]
+    Traces(#[from] TraceError),
     /// A provider entry bears the name of the built-in one.
     #[error("the provider entry local is built in: give the one of the TOML file another name")]
     LocalEntry,
@@ -336,6 +344,7 @@ pub fn read() -> Result<CommandLine, ConfigError> {
             settings.guest.fix_folder();
             settings.store.check()?;
             settings.blobs.check()?;
+            settings.traces.resolve()?;
             settings.model.resolve(tables.models)?;
             settings.e2b.resolve(tables.e2b)?;
             let is_default = settings.server.default_provider == "bedrock";
