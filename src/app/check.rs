@@ -18,7 +18,7 @@ use crate::telemetry::metrics::Metrics;
 /// # Errors
 /// [`AppError`] when not even that can be found out.
 pub fn check(settings: &Settings) -> Result<bool, AppError> {
-    telemetry::start(settings.server.log_format, "error")?;
+    telemetry::start(settings.server.log_format, "error", None)?;
     let metrics = Metrics::default(); // nobody reads them
     let mut report = Report { good: true };
     for name in config::unknown_variables() {

@@ -33,6 +33,7 @@ use crate::sessions::{RecoveredSessions, SessionError, Sessions};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::{Traces, TracesError};
 
 /// Lists of files that are made at once.
 const LISTINGS: usize = 4;
@@ -49,6 +50,9 @@ pub enum AppError {
     /// The log filter cannot be read.
     #[error("the setting log cannot be read")]
     LogFilter(#[from] tracing_subscriber::filter::ParseError),
+    /// Traces cannot be sent.
+    #[error("traces cannot be sent")]
+    Traces(#[from] TracesError),
     /// Root could not be given up.
     #[error(transparent)]
     User(#[from] UserError),
@@ -104,16 +108,20 @@ pub enum AppError {
 /// # Errors
 /// [`AppError`] when the service cannot start.
 pub fn serve(settings: &Settings) -> Result<(), AppError> {
-    telemetry::start(settings.server.log_format, &settings.server.log)?;
+    let server = &settings.server;
+    let collector = settings.traces.collector.as_ref();
+    let traces = telemetry::start(server.log_format, &server.log, collector)?;
     let access = admit(settings)?;
     let taken = give_up_root(settings)?;
     let shelves = 1 + settings.local.package_sets().len() as u32;
     raise_descriptors(settings.limits.max_sessions + settings.local.local_pool * shelves);
-    runtime()?.block_on(async {
+    let served = runtime()?.block_on(async {
         let listener = TcpListener::bind(settings.server.listen).await;
         let listener = listener.map_err(|error| AppError::Listen(settings.server.listen, error))?;
-        run(settings, access, taken, listener).await
-    })
+        run(settings, access, taken, listener, &traces).await
+    });
+    traces.close(); // all spans have ended with the runtime
+    served
 }
 
 /// Brings the tables of the database up to date and says so.
@@ -121,7 +129,7 @@ pub fn serve(settings: &Settings) -> Result<(), AppError> {
 /// # Errors
 /// [`AppError`] when they cannot be.
 pub fn migrate(settings: &Settings) -> Result<(), AppError> {
-    telemetry::start(settings.server.log_format, &settings.server.log)?;
+    telemetry::start(settings.server.log_format, &settings.server.log, None)?;
     give_up_root(settings)?;
     runtime()?.block_on(async {
         store::connect::migrate(&settings.server.data_dir, &settings.store).await?;
@@ -170,6 +178,7 @@ async fn run(
     access: Access,
     taken: Taken,
     listener: TcpListener,
+    traces: &Traces,
 ) -> Result<(), AppError> {
     let stop = stop_signal()?;
     for name in config::unknown_variables() {
@@ -178,6 +187,7 @@ async fn run(
     let data_dir = &settings.server.data_dir;
     let metrics = Metrics::default();
     let opened = store::connect::open(data_dir, &settings.store, &settings.blobs, &metrics).await?;
+    traces.begin(&opened.store.maker().replica_id.to_string())?;
     let lease = settings.store.replica_lease_seconds;
     let over = CancellationToken::new();
     let seen = duties::be_seen(Arc::clone(&opened.store), lease, stop.clone(), over.clone());

@@ -34,7 +34,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("store", &["config", "domain", "net", "telemetry"]),
     ("domain", &[]),
     ("config", &["domain"]),
-    ("telemetry", &["config", "domain"]),
+    ("telemetry", &["config", "domain", "net"]),
     ("net", &["domain"]),
 ];
 
