@@ -1,22 +1,30 @@
-//! An id, a log line and a count for each request.
+//! An id, a log line, a count and a span for each request.
 
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use tracing::field::Empty;
+use tracing::{Instrument, Span, info_span};
 
 use super::ApiState;
 use super::problem::Refused;
 use crate::domain::execution::milliseconds;
 use crate::domain::id::ExecutionId;
+use crate::telemetry::{SPAN_TARGET, traces};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_CHARACTERS: usize = 64;
-
+/// Of W3C: the trace that the caller is in.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// Asked again and again, by machines.
+const UNTRACED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// What stands for the route of a request that has none.
 const NO_ROUTE: &str = "-";
+/// What stands for a method that no route has.
+const OTHER: &str = "other";
 
 tokio::task_local! {
     static REQUEST_ID: String;
@@ -40,7 +48,10 @@ pub(super) async fn request(
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let started = Instant::now();
-    let mut response = REQUEST_ID.scope(id.clone(), next.run(request)).await;
+    let span = span(&request, route.as_deref(), &id);
+    let answering = REQUEST_ID.scope(id.clone(), next.run(request));
+    let mut response = answering.instrument(span.clone()).await;
+    note_end(&span, response.status());
     let took = started.elapsed();
     let place = route.as_deref().unwrap_or(NO_ROUTE);
     state.metrics.answered(word(&method), place, response.status().as_u16(), took);
@@ -61,6 +72,64 @@ pub(super) async fn request(
     response
 }
 
+/// What a trace knows of a request: nothing that its caller wrote but its id.
+fn span(request: &Request, route: Option<&str>, id: &str) -> Span {
+    if route.is_some_and(|route| UNTRACED.contains(&route)) {
+        return Span::none();
+    }
+    let method = match word(request.method()) {
+        OTHER => "_OTHER",
+        word => word,
+    };
+    // names as in OpenTelemetry's semantic conventions
+    let span = info_span!(
+        target: SPAN_TARGET,
+        "request",
+        otel.name = %Named { method, route },
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method,
+        http.route = route,
+        http.response.status_code = Empty,
+        error.type = Empty,
+        request.id = id,
+        run.id = Empty,
+    );
+    // there is one such header, or it is none
+    let mut given = request.headers().get_all(TRACEPARENT).iter();
+    if let (Some(traceparent), None) = (given.next(), given.next())
+        && let Ok(traceparent) = traceparent.to_str()
+    {
+        traces::follow(&span, traceparent);
+    }
+    span
+}
+
+fn note_end(span: &Span, status: StatusCode) {
+    // signed, since the layer of traces makes words of unsigned numbers
+    span.record("http.response.status_code", i64::from(status.as_u16()));
+    if status.is_server_error() {
+        span.record("otel.status_code", "ERROR");
+        span.record("error.type", status.as_str());
+    }
+}
+
+/// What a request's span is called.
+struct Named<'a> {
+    method: &'a str,
+    route: Option<&'a str>,
+}
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let method = if self.method == "_OTHER" { "HTTP" } else { self.method };
+        match self.route {
+            Some(route) => write!(out, "{method} {route}"),
+            None => out.write_str(method),
+        }
+    }
+}
+
 /// The method as a label: callers may send any word.
 fn word(method: &Method) -> &'static str {
     match *method {
@@ -71,7 +140,7 @@ fn word(method: &Method) -> &'static str {
         Method::PATCH => "PATCH",
         Method::DELETE => "DELETE",
         Method::OPTIONS => "OPTIONS",
-        _ => "other",
+        _ => OTHER,
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tracing::Instrument;
 
 use super::live::Ticket;
 use super::spool::NewFile;
-use super::{Answer, Desk, NewCell, Order, RunError, Runs};
+use super::{Answer, Desk, NewCell, Order, RunError, Runs, note_run};
 use crate::domain::claim::{Claim, Key, Subject};
 use crate::domain::execution::{Cell, Execution, ExecutionStatus, FailureKind, Language};
 use crate::domain::id::{ExecutionId, RunId, Tenant};
@@ -33,12 +34,14 @@ impl Runs {
         let again = Replay::of(&order);
         let (desk, owner, kept) = (Arc::clone(&self.desk), tenant.clone(), claim.clone());
         let cancel = self.admit()?;
-        let work = self.tracker.spawn(async move {
+        let work = async move {
             let mut ticket = Ticket::new(&owner, cancel, false);
+            note_run(&ticket);
             ticket.claim = Some(kept);
             let _registered = desk.live.register(&ticket, order.kind());
             desk.work(&ticket, order).await
-        });
+        };
+        let work = self.tracker.spawn(work.in_current_span());
         match work.await.map_err(RunError::Panicked)? {
             // another request with this key was quicker
             Err(error) if error.is_claimed() => {

@@ -28,6 +28,7 @@ use futures::stream::BoxStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span, info_span};
 
 pub use error::RunError;
 pub use exec::NewCell;
@@ -52,6 +53,7 @@ use crate::sandbox::SandboxError;
 use crate::sessions::{SessionError, Sessions};
 use crate::store::blobs::Blobs;
 use crate::store::{Store, StoredFile};
+use crate::telemetry::SPAN_TARGET;
 
 const MAX_ENV_BYTES: usize = 32 * 1024;
 const MAX_METADATA_BYTES: usize = 16 * 1024;
@@ -117,6 +119,7 @@ impl Runs {
         let tenant = tenant.clone();
         self.tracked(|cancel| async move {
             let ticket = Ticket::new(&tenant, cancel, false);
+            note_run(&ticket);
             let _registered = desk.live.register(&ticket, order.kind());
             desk.work(&ticket, order).await
         })
@@ -140,8 +143,9 @@ impl Runs {
         let log = Arc::clone(&ticket.log);
         let desk = Arc::clone(&self.desk);
         let registered = desk.live.register(&ticket, order.kind());
-        let result =
-            self.tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
+        note_run(&ticket);
+        let work = async move { desk.loudly(&ticket, order, registered).await };
+        let result = self.tracker.spawn(work.in_current_span());
         Ok(Streamed { events: events::follow(log, 0), result, guard })
     }
 
@@ -159,16 +163,23 @@ impl Runs {
         let key = claim.clone();
         let (desk, tracker) = (Arc::clone(&self.desk), self.tracker.clone());
         // a caller who goes away now leaves no row without its work
-        let queued = self.tracker.spawn(async move {
+        let queued = async move {
             let summary = desk.queued(&mut ticket, &order).await?;
             desk.store.begin_run(&ticket.tenant, &summary, claim.as_ref()).await?;
             crash::point("run.queued");
             ticket.queued = Some(summary.clone());
             // before it is answered: its events may be asked for at once
             let registered = desk.live.register(&ticket, order.kind());
-            tracker.spawn(async move { desk.loudly(&ticket, order, registered).await });
+            note_run(&ticket);
+            let id = tracing::field::display(ticket.run_id);
+            // it goes on when the request has its answer, so it has a span of its own
+            let span =
+                info_span!(target: SPAN_TARGET, "run", run.id = id, run.kind = summary.kind.word());
+            let work = async move { desk.loudly(&ticket, order, registered).await };
+            tracker.spawn(work.instrument(span));
             Ok::<_, RunError>(summary)
-        });
+        };
+        let queued = self.tracker.spawn(queued.in_current_span());
         let summary = match queued.await.map_err(RunError::Panicked)? {
             Err(error) if error.is_claimed() => {
                 let id = self.claimed(tenant, key.as_ref()).await?;
@@ -283,7 +294,8 @@ impl Runs {
     {
         let cancel = self.admit()?;
         let gone = cancel.clone().drop_guard();
-        let result = self.tracker.spawn(work(cancel)).await.map_err(RunError::Panicked)?;
+        let work = work(cancel).in_current_span();
+        let result = self.tracker.spawn(work).await.map_err(RunError::Panicked)?;
         gone.disarm();
         result
     }
@@ -364,6 +376,11 @@ impl Desk {
         }
         Ok(())
     }
+}
+
+/// Tells the span of the request which run it began.
+fn note_run(ticket: &Ticket) {
+    Span::current().record("run.id", tracing::field::display(ticket.run_id));
 }
 
 /// What can be an environment: names without = and NUL, values without NUL, 32 KiB together.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, info_span};
 
 use super::keyed::session_fingerprint;
 use super::live::Ticket;
@@ -13,6 +14,7 @@ use crate::domain::coded::chain;
 use crate::domain::id::{SessionId, Tenant};
 use crate::domain::session::{EndReason, Session};
 use crate::sessions::{NewSession, SessionChange, SessionError, Starting};
+use crate::telemetry::SPAN_TARGET;
 
 impl Runs {
     /// Makes a session. One that installs packages is given at once, still starting.
@@ -41,7 +43,8 @@ impl Runs {
         let (runs, owner, kept) = (self.clone(), tenant.clone(), claim.clone());
         let new = NewSession { claim: Some(kept), ..new };
         self.admit()?;
-        let made = self.tracker.spawn(async move { runs.make_session(&owner, new).await });
+        let made = async move { runs.make_session(&owner, new).await };
+        let made = self.tracker.spawn(made.in_current_span());
         match made.await.map_err(RunError::Panicked)?.map_err(RunError::from) {
             Err(error) if error.is_claimed() => {
                 self.desk.claimed_session(tenant, &claim).await?.ok_or(RunError::KeyInProgress)
@@ -62,13 +65,16 @@ impl Runs {
         let session = starting.session();
         let (desk, stop) = (Arc::clone(&self.desk), self.interrupting.clone());
         let (tenant, id) = (tenant.clone(), session.id);
-        self.tracker.spawn(async move {
+        // it goes on when the request has its answer, so it has a span of its own
+        let span = info_span!(target: SPAN_TARGET, "prepare", session.id = %id);
+        let preparing = async move {
             let made = desk.furnish_until(&tenant, starting, &stop, EndReason::Lost).await;
             if let Err(error) = made {
                 let cause = chain(&error);
                 tracing::warn!(session.id = %id, error = cause, "a session was not made after it was answered");
             }
-        });
+        };
+        self.tracker.spawn(preparing.instrument(span));
         Ok(session)
     }
 
@@ -121,7 +127,8 @@ impl Desk {
         reason: EndReason,
     ) -> Result<Session, RunError> {
         let (sessions, id) = (Arc::clone(&self.sessions), starting.session().id);
-        let making = tokio::spawn(async move { sessions.furnish(starting).await });
+        let making = async move { sessions.furnish(starting).await };
+        let making = tokio::spawn(making.in_current_span());
         tokio::select! {
             made = making => Ok(made.map_err(RunError::Panicked)??),
             () = stop.cancelled() => {
