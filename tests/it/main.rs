@@ -14,6 +14,8 @@ mod conformance;
 mod contract;
 mod conversations;
 mod crashes;
+mod dashboards;
+mod deployment;
 mod e2b;
 mod examples;
 mod exec;
