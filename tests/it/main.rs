@@ -51,6 +51,8 @@ mod slow;
 mod strays;
 mod streams;
 mod support;
+#[cfg(feature = "otlp")]
+mod traces;
 mod wires;
 #[cfg(not(feature = "bedrock"))]
 mod without_bedrock;

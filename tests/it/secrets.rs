@@ -5,12 +5,15 @@ use std::path::Path;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+#[cfg(feature = "otlp")]
+use crate::support::collector::{Collector, Manner};
 use crate::support::model::{KEY, Reply, StubModel, run, text};
 use crate::support::server::{Server, open_folder};
 use crate::support::{Caller, answer, send, sse};
 
 const HEADER: &str = "own-header-secret-9876543210";
 const CALLER_KEY: &str = "caller-key-abcdefghijklmnop";
+const COLLECTOR_KEY: &str = "collector-key-5566778899";
 const ENV: &str = "value-of-a-callers-variable-77";
 const LOOK: &str = "import os, glob\nseen = [dict(os.environ)]\nfor path in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):\n    try: seen.append(open(path, 'rb').read())\n    except OSError: pass\nprint(seen)";
 
@@ -102,12 +105,18 @@ async fn no_key_is_in_any_log_answer_row_file_or_sandbox() {
     let folder = open_folder();
     let data = folder.path().join("data");
     let config = config(&model, folder.path());
-    let settings = [
+    let mut settings = vec![
         ("CONFIG", config.as_str()),
         ("MODEL", "first"),
         ("LOG", "trace"),
         ("API_KEYS", CALLER_KEY),
     ];
+    let headers = format!("x-collector-key={COLLECTOR_KEY}");
+    #[cfg(feature = "otlp")]
+    let collector = Collector::start(Manner::Takes);
+    #[cfg(feature = "otlp")]
+    settings.push(("OTLP_ENDPOINT", &collector.url));
+    settings.push(("OTLP_HEADERS", &headers));
     let server = Server::start_with(&data, &settings, &[("OWN_KEY", KEY)]);
     let caller = server.caller();
     let mut seen = Seen::default();
@@ -125,13 +134,20 @@ async fn no_key_is_in_any_log_answer_row_file_or_sandbox() {
     let log = server.log();
     assert!(log.contains("\"level\":\"TRACE\""), "all that can be logged is looked at");
     seen.add("the log", log);
+    #[cfg(feature = "otlp")]
+    for (head, body) in collector.requests() {
+        assert_eq!(head["x-collector-key"], COLLECTOR_KEY, "the collector has its key");
+        seen.add("a trace", body);
+    }
+    #[cfg(feature = "otlp")]
+    assert!(seen.places_of("POST /v1/interpret").contains(&"a trace"), "traces are looked at");
     seen.add_folder(&data);
     assert!(
         seen.0.iter().any(|(place, _)| place.ends_with("interpreterd.db")),
         "rows are looked at"
     );
     assert!(seen.places_of("OWN_VALUE").contains(&"an answer"), "the sandbox told its environment");
-    for secret in [KEY, HEADER, CALLER_KEY, ENV] {
+    for secret in [KEY, HEADER, CALLER_KEY, ENV, COLLECTOR_KEY] {
         assert_eq!(seen.places_of(secret), Vec::<&str>::new(), "{secret}");
     }
 }

@@ -3,6 +3,8 @@
 #[cfg(feature = "bedrock")]
 pub mod agentcore;
 pub mod bucket;
+#[cfg(feature = "otlp")]
+pub mod collector;
 pub mod double;
 pub mod index;
 pub mod live;
