@@ -14,7 +14,7 @@ use crate::support::{Caller, answer, must_come, send, sse};
 
 const SERVER: i32 = 2;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const CALLER: &str = "00f067aa0ba902b7";
+const CALLER: &str = "00f067aa00000217";
 
 fn serve(collector: &Collector, more: &[(&str, &str)]) -> Server {
     // made for its session, and within its request
