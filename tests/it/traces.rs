@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::packages;
 use crate::support::collector::{Collector, Manner, Span};
 use crate::support::model::{KEY, Reply, StubModel, run, text};
 use crate::support::server::{Server, command, open_folder};
@@ -73,12 +74,12 @@ async fn each_request_of_a_session_has_what_was_done_for_it_below_it() {
         requests.iter().map(|request| (request.name.as_str(), below(&spans, request))).collect();
     let expected = [
         ("POST /v1/sessions", vec!["create".to_owned()]),
-        ("POST /v1/sessions/{id}/exec", vec!["execute".to_owned()]),
-        ("POST /v1/sessions/{id}/exec", vec!["execute".to_owned()]),
-        ("POST /v1/sessions/{id}/shell", vec!["execute".to_owned()]),
-        ("PUT /v1/sessions/{id}/files/{*path}", vec!["upload".to_owned()]),
-        ("GET /v1/sessions/{id}/files/{*path}", vec!["download".to_owned()]),
-        ("DELETE /v1/sessions/{id}", vec!["terminate".to_owned()]),
+        ("POST /v1/sessions/{session_id}/exec", vec!["execute".to_owned()]),
+        ("POST /v1/sessions/{session_id}/exec", vec!["execute".to_owned()]),
+        ("POST /v1/sessions/{session_id}/shell", vec!["execute".to_owned()]),
+        ("PUT /v1/sessions/{session_id}/files/{*path}", vec!["upload".to_owned()]),
+        ("GET /v1/sessions/{session_id}/files/{*path}", vec!["download".to_owned()]),
+        ("DELETE /v1/sessions/{session_id}", vec!["terminate".to_owned()]),
     ];
     assert_eq!(tree, expected);
     assert!(requests.iter().all(|request| request.parent.is_empty()));
@@ -118,8 +119,17 @@ async fn an_interpret_with_a_file_is_one_trace_of_each_file_turn_and_cell() {
 
     let spans = collector.spans();
     let request = one(&spans, "POST /v1/interpret");
-    let expected =
-        ["create", "upload", "model turn", "execute", "model turn", "download", "terminate"];
+    // the first download is the file's head, which the model is shown
+    let expected = [
+        "create",
+        "upload",
+        "download",
+        "model turn",
+        "execute",
+        "model turn",
+        "download",
+        "terminate",
+    ];
     assert_eq!(below(&spans, request), expected);
     assert_eq!(spans.len(), 1 + expected.len());
     assert_eq!(request.attributes["run.id"], run["id"]);
@@ -314,6 +324,34 @@ async fn an_async_runs_spans_keep_their_parent_and_its_request_ends_before() {
     assert_eq!(request.attributes["run.id"], queued["id"]);
     assert_eq!(below(&spans, run), ["create", "execute", "terminate"]);
     assert!(request.end < run.end, "the answer does not wait for the run");
+}
+
+#[tokio::test]
+async fn a_session_that_is_made_after_its_answer_is_below_the_request_that_asked_for_it() {
+    let collector = Collector::start(Manner::Takes);
+    let index = packages::usual();
+    let settings = [
+        ("OTLP_ENDPOINT", &*collector.url),
+        ("LOCAL_POOL", "0"),
+        ("LOCAL_PACKAGE_INDEX", &index.url),
+    ];
+    let server = Server::start(&settings);
+    let caller = server.caller();
+    let session = packages::starting(&index, &caller).await;
+    index.open();
+    assert_eq!(session.text("6 * 7").await, "42");
+    end(&server);
+
+    let spans = collector.spans();
+    let request = one(&spans, "POST /v1/sessions");
+    assert_eq!(below(&spans, request), ["prepare"]);
+    let prepare = one(&spans, "prepare");
+    assert_eq!(prepare.attributes["session.id"], session.id);
+    assert_eq!(below(&spans, prepare), ["create"]);
+    assert!(request.end < one(&spans, "create").start, "it was answered before");
+    let exec = one(&spans, "POST /v1/sessions/{session_id}/exec");
+    assert_eq!(below(&spans, exec), ["execute"]);
+    assert_eq!(one(&spans, "terminate").parent, "", "the end of the service is no request");
 }
 
 /// Uses the service in the usual ways, which must work whatever the collector does.
