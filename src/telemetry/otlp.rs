@@ -16,8 +16,8 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, Span, SpanData,
-    SpanExporter, SpanProcessor,
+    BatchConfig, BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, Span,
+    SpanData, SpanExporter, SpanProcessor,
 };
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use tokio::runtime::Runtime;
@@ -78,8 +78,8 @@ struct Entrance(Arc<Line>);
 
 /// Takes batches away, and says when they are lost.
 #[derive(Debug)]
-struct Exit {
-    exporter: opentelemetry_otlp::SpanExporter,
+struct Exit<E> {
+    exporter: E,
     line: Arc<Line>,
 }
 
@@ -140,13 +140,8 @@ impl Sending {
             .build()
             .map_err(|error| TracesError::SetUp(error.into()))?;
         exporter.set_resource(&self.resource(replica));
-        let config = BatchConfigBuilder::default()
-            .with_max_queue_size(QUEUE)
-            .with_max_export_batch_size(BATCH)
-            .with_scheduled_delay(EVERY)
-            .build();
         let exit = Exit { exporter, line: Arc::clone(&self.line) };
-        self.line.batches.get_or_init(|| BatchSpanProcessor::new(exit, config));
+        self.line.batches.get_or_init(|| BatchSpanProcessor::new(exit, config()));
         Ok(())
     }
 
@@ -181,6 +176,14 @@ impl Sending {
     }
 }
 
+fn config() -> BatchConfig {
+    BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE)
+        .with_max_export_batch_size(BATCH)
+        .with_scheduled_delay(EVERY)
+        .build()
+}
+
 impl SpanProcessor for Entrance {
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
@@ -207,7 +210,7 @@ impl SpanProcessor for Entrance {
     }
 }
 
-impl SpanExporter for Exit {
+impl<E: SpanExporter> SpanExporter for Exit<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let taken = self.exporter.export(batch).await;
@@ -306,4 +309,57 @@ pub(super) fn follow(span: &tracing::Span, traceparent: &str) {
         .extract_with_context(&Context::new(), &Traceparent(traceparent));
     // an error means that the span is not traced
     let _ = span.set_parent(caller);
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::{Span as _, Tracer as _};
+    use opentelemetry_sdk::error::OTelSdkError;
+
+    use super::*;
+
+    /// Takes nothing until its other end is gone.
+    #[derive(Debug)]
+    struct Stuck(Mutex<mpsc::Receiver<()>>);
+
+    impl SpanExporter for Stuck {
+        async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+            let _ = self.0.lock().expect("no panic before").recv();
+            Err(OTelSdkError::InternalFailure("it was stuck".to_owned()))
+        }
+    }
+
+    #[test]
+    fn what_ends_while_the_line_is_full_is_lost_and_counted_and_nobody_waits() {
+        let line = Arc::new(Line::default());
+        let (release, held) = mpsc::channel::<()>();
+        let exit = Exit { exporter: Stuck(Mutex::new(held)), line: Arc::clone(&line) };
+        line.batches.get_or_init(|| BatchSpanProcessor::new(exit, config()));
+        let entrance = Entrance(Arc::clone(&line));
+        let provider = SdkTracerProvider::builder().with_span_processor(entrance).build();
+        let tracer = provider.tracer("tests");
+        for _ in 0..QUEUE + 10 {
+            tracer.start("a span").end();
+        }
+        assert_eq!(line.lost.load(Ordering::SeqCst), 10);
+        drop(release);
+        provider.shutdown().expect("it ends");
+        line.tell(None);
+        assert_eq!(line.waiting.load(Ordering::SeqCst), 0);
+        assert_eq!(line.lost.load(Ordering::SeqCst), 0, "all that was lost was told of");
+    }
+
+    #[test]
+    fn lost_spans_are_told_of_seldom_and_none_is_forgotten() {
+        let line = Line::default();
+        let left = |lost: u64, every: Option<Duration>| {
+            line.lost.fetch_add(lost, Ordering::SeqCst);
+            line.tell(every);
+            line.lost.load(Ordering::SeqCst)
+        };
+        assert_eq!(left(3, Some(TOLD_EVERY)), 0, "the first at once");
+        assert_eq!(left(2, Some(TOLD_EVERY)), 2, "the next ones wait");
+        assert_eq!(left(1, Some(Duration::ZERO)), 0, "and are told of together");
+        assert_eq!(left(4, None), 0, "at the end whatever is left");
+    }
 }
