@@ -106,8 +106,7 @@ fn span(request: &Request, route: Option<&str>, id: &str) -> Span {
 }
 
 fn note_end(span: &Span, status: StatusCode) {
-    // signed, since the layer of traces makes words of unsigned numbers
-    span.record("http.response.status_code", i64::from(status.as_u16()));
+    span.record("http.response.status_code", traces::number(status.as_u16().into()));
     if status.is_server_error() {
         span.record("otel.status_code", "ERROR");
         span.record("error.type", status.as_str());

@@ -11,6 +11,7 @@ use super::{LanguageModel, LlmError, Turn};
 use crate::domain::event::OutputSink;
 use crate::telemetry::SPAN_TARGET;
 use crate::telemetry::metrics::{Metrics, Outcome};
+use crate::telemetry::traces::number;
 
 /// A model whose turns are timed, counted and traced.
 pub(super) struct Observed {
@@ -62,8 +63,8 @@ impl LanguageModel for Observed {
             Ok(turn) => {
                 let usage = &turn.usage;
                 self.metrics.tokens(self.name(), usage.input_tokens, usage.output_tokens);
-                span.record("gen_ai.usage.input_tokens", usage.input_tokens);
-                span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+                span.record("gen_ai.usage.input_tokens", number(usage.input_tokens));
+                span.record("gen_ai.usage.output_tokens", number(usage.output_tokens));
             }
             Err(_) => {
                 span.record("otel.status_code", "ERROR");

@@ -25,6 +25,7 @@ use crate::domain::provider::{Capabilities, Primed};
 use crate::domain::session::SandboxRecord;
 use crate::telemetry::SPAN_TARGET;
 use crate::telemetry::metrics::{Metrics, Outcome, Timed};
+use crate::telemetry::traces;
 
 /// What is done with sandboxes, as spans and labels call it.
 mod operation {
@@ -246,7 +247,7 @@ impl Sandbox for ObservedSandbox {
         let writing = self.sandbox.write_file(path, content, max_bytes, condition);
         let written = writing.instrument(span.clone()).await;
         if let Ok(entry) = &written {
-            span.record("size_bytes", entry.size_bytes);
+            span.record("size_bytes", traces::number(entry.size_bytes));
         }
         end(timed, &span, Outcome::of(&written));
         written
@@ -270,7 +271,7 @@ impl Sandbox for ObservedSandbox {
         let timed = self.watch.begin(operation::DOWNLOAD);
         match self.sandbox.read_file(path, part).instrument(span.clone()).await {
             Ok((entry, content)) => {
-                span.record("size_bytes", entry.size_bytes);
+                span.record("size_bytes", traces::number(entry.size_bytes));
                 // whoever knows the length does not ask for an end
                 let left = part.within(entry.size_bytes).map_or(0, |(_, length)| length);
                 let watched = if left > 0 {
@@ -347,7 +348,9 @@ impl Stream for Download {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.is_read = true;
-        let next = self.content.poll_next_unpin(context);
+        // a span ends when it was left for the last time
+        let span = self.watched.as_ref().map_or_else(Span::none, |(_, span)| span.clone());
+        let next = span.in_scope(|| self.content.poll_next_unpin(context));
         let outcome = match &next {
             Poll::Ready(None) => Outcome::Success,
             Poll::Ready(Some(Err(_))) => Outcome::Error,

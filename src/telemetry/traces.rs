@@ -67,3 +67,9 @@ pub fn follow(span: &Span, traceparent: &str) {
     #[cfg(not(feature = "otlp"))]
     let _ = (span, traceparent);
 }
+
+/// A count as spans hold it: the layer of traces would make a word of an unsigned number.
+#[must_use]
+pub fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
