@@ -1,6 +1,6 @@
 //! An id, a log line, a count and a span for each request.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -13,6 +13,7 @@ use super::ApiState;
 use super::problem::Refused;
 use crate::domain::execution::milliseconds;
 use crate::domain::id::ExecutionId;
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{SPAN_TARGET, traces};
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
@@ -23,6 +24,8 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const UNTRACED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// What stands for the route of a request that has none.
 const NO_ROUTE: &str = "-";
+/// What stands for the status of a request whose caller went away, as nginx has it.
+const CALLER_GONE: u16 = 499;
 /// What stands for a method that no route has.
 const OTHER: &str = "other";
 
@@ -45,31 +48,76 @@ pub(super) async fn request(
     let id = given
         .filter(|id| is_safe(id))
         .map_or_else(|| ExecutionId::new().to_string(), str::to_owned);
-    let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let started = Instant::now();
     let span = span(&request, route.as_deref(), &id);
+    let mut asked = Asked {
+        id: id.clone(),
+        method: request.method().clone(),
+        route: route.unwrap_or_else(|| NO_ROUTE.to_owned()),
+        started: Instant::now(),
+        metrics: state.metrics,
+        is_answered: false,
+    };
     let answering = REQUEST_ID.scope(id.clone(), next.run(request));
     let mut response = answering.instrument(span.clone()).await;
     note_end(&span, response.status());
-    let took = started.elapsed();
-    let place = route.as_deref().unwrap_or(NO_ROUTE);
-    state.metrics.answered(word(&method), place, response.status().as_u16(), took);
-    if let Some(Refused(code)) = response.extensions().get() {
-        state.metrics.refused(code);
-    }
-    tracing::info!(
-        request_id = id,
-        %method,
-        route = place,
-        status = response.status().as_u16(),
-        duration_ms = milliseconds(took),
-        "answered"
-    );
+    asked.answered(&response);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(HEADER, value);
     }
     response
+}
+
+/// A request that is being answered; dropped before, its caller went away.
+struct Asked {
+    id: String,
+    method: Method,
+    route: String,
+    started: Instant,
+    metrics: Metrics,
+    is_answered: bool,
+}
+
+impl Asked {
+    fn answered(&mut self, response: &Response) {
+        self.is_answered = true;
+        let status = response.status().as_u16();
+        let took = self.counted(status);
+        if let Some(Refused(code)) = response.extensions().get() {
+            self.metrics.refused(code);
+        }
+        tracing::info!(
+            request_id = self.id,
+            method = %self.method,
+            route = self.route,
+            status,
+            duration_ms = milliseconds(took),
+            "answered"
+        );
+    }
+
+    fn counted(&self, status: u16) -> Duration {
+        let took = self.started.elapsed();
+        self.metrics.answered(word(&self.method), &self.route, status, took);
+        took
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let took = self.counted(CALLER_GONE);
+        tracing::info!(
+            request_id = self.id,
+            method = %self.method,
+            route = self.route,
+            status = CALLER_GONE,
+            duration_ms = milliseconds(took),
+            "its caller went away before there was an answer"
+        );
+    }
 }
 
 /// What a trace knows of a request: nothing that its caller wrote but its id.

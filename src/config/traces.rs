@@ -78,6 +78,10 @@ impl TraceSettings {
         vendor: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Collector>, TraceError> {
         let own = self.otlp_endpoint.clone().filter(|text| !text.is_empty());
+        // what a host sets for all of its programs stops none that has no use for it
+        if own.is_none() && (cfg!(not(feature = "otlp")) || is_off(&vendor)) {
+            return Ok(None);
+        }
         let of_vendor = |name: &'static str| Some((name, vendor(name)?));
         let of_traces = || of_vendor("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
         let of_all = || of_vendor("OTEL_EXPORTER_OTLP_ENDPOINT");
@@ -102,6 +106,19 @@ impl TraceSettings {
         let service = vendor("OTEL_SERVICE_NAME");
         Ok(Some(Collector { url, headers, ratio: self.trace_ratio, service }))
     }
+}
+
+/// The vendor's ways to say no, or to speak what is not spoken here.
+fn is_off(vendor: impl Fn(&str) -> Option<String>) -> bool {
+    let is = |name: &str, word: &str| {
+        vendor(name).is_some_and(|text| text.trim().eq_ignore_ascii_case(word))
+    };
+    let protocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
+    let is_grpc = match vendor(protocol) {
+        Some(_) => is(protocol, "grpc"),
+        None => is("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+    };
+    is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") || is_grpc
 }
 
 /// The place for traces below a base URL.
@@ -233,6 +250,21 @@ mod tests {
         let refused = resolved(&["--otlp-endpoint", "http://a"], &[]).expect_err("refused");
         assert!(matches!(refused, TraceError::NotBuilt("otlp_endpoint")));
         assert!(resolved(&[], &[]).expect("good").is_none());
+    }
+
+    #[test]
+    fn a_host_whose_programs_send_none_or_speak_another_protocol_gets_none() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all.example");
+        for off in [
+            ("OTEL_SDK_DISABLED", "true"),
+            ("OTEL_TRACES_EXPORTER", "none"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        ] {
+            assert!(resolved(&[], &[endpoint, off]).expect("good").is_none(), "{off:?}");
+        }
+        let on = [endpoint, ("OTEL_SDK_DISABLED", "false"), ("OTEL_TRACES_EXPORTER", "otlp")];
+        assert_eq!(resolved(&[], &on).expect("good").is_some(), cfg!(feature = "otlp"));
     }
 
     #[test]

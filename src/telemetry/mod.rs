@@ -9,7 +9,7 @@ mod process;
 pub mod table;
 pub mod traces;
 
-use tracing_subscriber::filter::{FilterExt, ParseError, filter_fn};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, ParseError, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -69,7 +69,8 @@ fn lines(
         LogFormat::Text => lines.with_ansi(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let is_ours = filter_fn(|metadata| metadata.target() != SPAN_TARGET);
+    let is_ours = filter_fn(|metadata| metadata.target() != SPAN_TARGET)
+        .with_max_level_hint(LevelFilter::TRACE);
     Ok(lines.with_filter(filter.and(is_ours)))
 }
 

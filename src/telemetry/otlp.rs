@@ -30,6 +30,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::SPAN_TARGET;
 use super::traces::TracesError;
 use crate::config::Collector;
+use crate::domain::build::VERSION;
 use crate::domain::coded::chain;
 use crate::net::{self, ClientPlan};
 
@@ -149,7 +150,7 @@ impl Sending {
     fn resource(&self, replica: &str) -> Resource {
         let own = Resource::builder_empty().with_attributes([
             KeyValue::new("service.name", "interpreterd"),
-            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("service.version", VERSION),
             KeyValue::new("service.instance.id", replica.to_owned()),
         ]);
         let resource = own

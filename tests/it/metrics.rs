@@ -200,6 +200,38 @@ async fn callers_make_no_series_and_nothing_of_theirs_is_told() {
 }
 
 #[tokio::test]
+async fn a_request_whose_caller_goes_away_is_counted() {
+    let server = serve(StubModel::shared());
+    let caller = server.caller();
+    let session = caller.session().await;
+    let busy = "sessions{provider=\"local\",state=\"busy\"}";
+    let asked = caller.request(Method::POST, &session.path("/exec"));
+    let asked = tokio::spawn(asked.json(&json!({"code": "import time; time.sleep(25)"})).send());
+    comes(&caller, |scrape| scrape.count(busy) == 1).await;
+    asked.abort();
+    let gone = "http_requests_total{method=\"POST\",route=\"/v1/sessions/{session_id}/exec\",status=\"499\"}";
+    comes(&caller, |scrape| scrape.count(gone) == 1).await;
+    comes(&caller, |scrape| scrape.count(busy) == 0).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_only_looked_at_is_no_download() {
+    let server = serve(StubModel::shared());
+    let caller = server.caller();
+    let session = caller.session().await;
+    session.put("a.csv", "0123456789").await;
+    let file = session.path("/files/a.csv");
+    assert_eq!(send(caller.request(Method::HEAD, &file)).await.status(), StatusCode::OK);
+    let part = caller.request(Method::GET, &file).header("range", "bytes=2-4");
+    assert_eq!(send(part).await.text().await.unwrap(), "234");
+    session.put("empty", "").await;
+    assert_eq!(session.download("empty").await.text().await.unwrap(), "");
+    let scrape = Scrape::of(&caller).await;
+    let told = ["success", "cancelled"].map(|outcome| operations(&scrape, "download", outcome));
+    assert_eq!(told, [2, 0], "a part and an empty file");
+}
+
+#[tokio::test]
 async fn metrics_are_behind_a_key_where_there_are_keys() {
     let server = Server::start(&[("API_KEYS", CALLER_KEY)]);
     let caller = server.caller();
