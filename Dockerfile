@@ -11,7 +11,8 @@ FROM ${RUST_IMAGE} AS build
 WORKDIR /src
 COPY . .
 ARG INTERPRETERD_COMMIT=""
-# the copy stands in the same step: what is in a cache mount is in no layer
+# The copy stands in the same step: what is in a cache mount is in no layer. The cache is shared by all checkouts, and
+# cargo goes by times: these sources are newer than whatever was built there.
 RUN --mount=type=secret,id=ca_bundle \
     --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
@@ -19,6 +20,7 @@ RUN --mount=type=secret,id=ca_bundle \
     if [ -s /run/secrets/ca_bundle ]; then \
         export SSL_CERT_FILE=/run/secrets/ca_bundle CARGO_HTTP_CAINFO=/run/secrets/ca_bundle; \
     fi; \
+    find build.rs src migrations guest -type f -exec touch {} +; \
     CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked --bin interpreterd; \
     cp target/release/interpreterd /usr/local/bin/
 

@@ -20,7 +20,7 @@ test: needs-tests doubles
 
 # The program without AWS's client builds and works too: unit tests, and what a feature can break.
 test-slim: guest
-	cargo test --locked --no-default-features -- local:: contract:: openapi:: layers:: without_bedrock:: config:: sandbox::
+	cargo test --locked --no-default-features -- local:: contract:: openapi:: layers:: without_bedrock:: config:: sandbox:: telemetry::
 
 # The vendors' own clients against the stub and the double that stand for their services.
 test-clients: guest

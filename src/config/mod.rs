@@ -368,7 +368,8 @@ pub fn unknown_variables() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let unknown = |name: &String| {
         let own = name.strip_prefix(ENV_PREFIX);
-        own.is_some_and(|own| !own.starts_with("TEST_")) && !known.contains(name)
+        let is_else = |own: &str| own == "COMMIT" || own.starts_with("TEST_"); // of builds, of tests
+        own.is_some_and(|own| !is_else(own)) && !known.contains(name)
     };
     names.filter(unknown).collect()
 }

@@ -198,7 +198,7 @@ fn the_compose_file_gives_the_service_more_time_and_processes_than_it_asks_for()
         text.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
     };
     let grace = number(value(ours, "INTERPRETERD_SHUTDOWN_GRACE_SECONDS").unwrap());
-    assert!(number(value(ours, "stop_grace_period").unwrap()) >= grace + 15);
+    assert!(number(value(ours, "stop_grace_period").unwrap()) >= grace + 35);
     let sessions = number(value(ours, "INTERPRETERD_MAX_SESSIONS").unwrap());
     let table = interpreterd::config::table();
     let processes = table.lines().find(|line| line.contains("`--local-processes`")).unwrap();
