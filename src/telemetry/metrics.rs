@@ -351,3 +351,31 @@ impl Drop for Timed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_was_cancelled_or_met_its_limit_and_what_is_forgotten_was_not() {
+        let metrics = Metrics::default();
+        drop(metrics.operation("local", "execute"));
+        drop(metrics.operation("local", "create").within_limit());
+        metrics.operation("local", "download").forget();
+        metrics.operation("local", "terminate").within_limit().done(Outcome::Success);
+        let text = metrics.text(&Now::default());
+        let counted: Vec<_> =
+            text.lines().filter(|line| line.contains("_seconds_count{")).collect();
+        let of = |operation: &str, outcome: &str| {
+            format!(
+                "interpreterd_sandbox_operation_duration_seconds_count{{provider=\"local\",operation=\"{operation}\",outcome=\"{outcome}\"}} 1"
+            )
+        };
+        let mut expected =
+            [of("execute", "cancelled"), of("create", "timeout"), of("terminate", "success")];
+        expected.sort();
+        let mut counted: Vec<_> = counted.into_iter().map(str::to_owned).collect();
+        counted.sort();
+        assert_eq!(counted, expected);
+    }
+}

@@ -71,7 +71,7 @@ fn healthcheck_fails_and_says_why_where_the_service_is_not_ready() {
 fn healthcheck_and_migrate_read_the_settings_file() {
     let folder = open_folder();
     let file = folder.path().join("interpreterd.toml");
-    let (listen, data) = (address(shared()), folder.path().join("data"));
+    let (listen, data) = (address(shared()), folder.path().join("named"));
     std::fs::create_dir(&data).unwrap();
     std::os::unix::fs::chown(&data, Some(10001), Some(10001)).ok();
     std::fs::write(&file, format!("listen = \"{listen}\"\ndata_dir = \"{}\"\n", data.display()))
