@@ -27,6 +27,8 @@ use crate::net;
 
 /// For the list of tools.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
+/// How long the last words of a process that has ended may take.
+const WORDS_LIMIT: Duration = Duration::from_secs(1);
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 const RUN: &str = "run_python_code";
 /// Codes of JSON-RPC, of MCP and of our server that say that nothing was begun: no such method, bad
@@ -60,6 +62,7 @@ impl Client {
             // why it ended stands in its last words, which may come after its end
             Err(PydanticError::Handshake(said)) => {
                 process.end().await;
+                process.heard_within(WORDS_LIMIT).await;
                 let last = words.last();
                 let is_silent = last == Reason::default();
                 Err(PydanticError::Handshake(if is_silent { said } else { last }))

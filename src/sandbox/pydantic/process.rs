@@ -45,6 +45,7 @@ pub(super) struct Process {
     group: Pid,
     /// Closed once it has ended and was reaped.
     ended: watch::Receiver<bool>,
+    heard: watch::Receiver<bool>,
     words: Arc<Words>,
     is_caged: bool,
 }
@@ -73,14 +74,19 @@ impl Process {
             return Err(io::Error::other("it has no pipes"));
         };
         let words = Arc::new(Words::default());
-        tokio::spawn(Arc::clone(&words).listen(stderr));
+        let (hearing, heard) = watch::channel(false);
+        let listening = Arc::clone(&words).listen(stderr);
+        tokio::spawn(async move {
+            listening.await;
+            let _ = hearing.send(true);
+        });
         let (ending, ended) = watch::channel(false);
         tokio::spawn(async move {
             let _ = child.wait().await;
             kill(group); // what it has left behind
             let _ = ending.send(true);
         });
-        Ok(Started { process: Self { group, ended, words, is_caged }, stdin, stdout })
+        Ok(Started { process: Self { group, ended, heard, words, is_caged }, stdin, stdout })
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -96,6 +102,13 @@ impl Process {
                 tracing::error!(pid = self.group.as_raw_nonzero().get(), "a process does not end");
             }
         }
+    }
+
+    /// Waits until all that it said is heard: it stands in a pipe when it has ended. What it has left
+    /// behind may hold that pipe.
+    pub(super) async fn heard_within(&self, limit: Duration) {
+        let mut heard = self.heard.clone();
+        let _ = tokio::time::timeout(limit, heard.wait_for(|heard| *heard)).await;
     }
 
     /// Waits for its end. False when it goes on.
