@@ -141,14 +141,9 @@ async fn what_an_earlier_start_has_left_is_removed() {
     server.wait();
     assert!(left.join("kept.txt").exists());
     let again = Server::start_in(&data_dir, &settings);
-    // before its first sandbox, which may be the pool's
-    must_come(async {
-        while left.exists() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
     let caller = again.caller();
+    caller.session().await;
+    assert!(!left.exists(), "it goes before the next sandbox is made");
     let (_, told) = caller.get(&format!("/v1/sessions/{}", session.id)).await;
     let state = [&told["state"], &told["end_reason"]];
     assert_eq!(state, [&Value::from("ended"), &Value::from("lost")]);
